@@ -1,0 +1,154 @@
+"""Store records: the contract, and one kind of store a module.
+
+A sink is found by name through the entry point group `corral.sinks`; each entry is a callable
+`(options) -> Sink`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "JSON",
+    "Record",
+    "Schema",
+    "Sink",
+    "SinkError",
+    "SinkFactory",
+    "SinkOptions",
+    "SinkUnavailableError",
+    "VectorParams",
+]
+
+JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
+"""A JSON value."""
+
+
+class SinkError(Exception):
+    """The store refused or failed; its own words are in the message."""
+
+
+class SinkUnavailableError(SinkError):
+    """The store could not be reached or is held by another process: trying later may help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where to store.
+
+    Args:
+        collection: name of the collection.
+        url: address of a server, or None. Secrets come from the environment, never from here.
+        path: a folder of this machine, or ":memory:", or None.
+    """
+
+    collection: str
+    url: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorParams:
+    """One named dense vector of a collection.
+
+    Args:
+        size: dimensions.
+        distance: "cosine" is what corral writes; another one may be found in a foreign collection.
+    """
+
+    size: int
+    distance: str = "cosine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """What a collection is made of.
+
+    Args:
+        vectors: its dense vectors by name.
+        metadata: JSON kept with the collection (corral keeps its fingerprint there).
+        indexes: payload fields that carry a keyword index.
+    """
+
+    vectors: Mapping[str, VectorParams]
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+    indexes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One point.
+
+    Args:
+        id: a UUID in its canonical text form.
+        vectors: name to (size,) float32.
+        payload: JSON; LangChain's layout is `page_content` and `metadata`.
+    """
+
+    id: str
+    vectors: Mapping[str, NDArray[np.float32]]
+    payload: Mapping[str, JSON]
+
+
+class Sink(Protocol):
+    """A store of records.
+
+    Law: `upsert` is idempotent by id, and all of it is durable when it returns, or it raises;
+    `stored(source)` sees what was upserted before; closing twice is harmless. Methods may be
+    called from any one thread at a time.
+    """
+
+    def schema(self) -> Schema | None:
+        """What the collection is made of, or None where there is none yet.
+
+        Raises:
+            SinkUnavailableError: the store cannot be reached, or another process holds it.
+        """
+        ...
+
+    def create(self, schema: Schema) -> None:
+        """Make the collection; it must not exist."""
+        ...
+
+    def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
+        """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
+        ...
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Write records, whole, overwriting those of equal id."""
+        ...
+
+    def set_payload(self, payloads: Mapping[str, Mapping[str, JSON]]) -> None:
+        """Replace payloads by id, leaving the vectors alone."""
+        ...
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete by id; unknown ids are ignored."""
+        ...
+
+    def count(self) -> int:
+        """Exact number of records."""
+        ...
+
+    def flush(self) -> None:
+        """Make all that was written safe against power loss, where the store leaves that to us."""
+        ...
+
+    def optimize(self) -> None:
+        """Build what makes searches fast, where the store leaves that to us."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the store."""
+        ...
+
+
+class SinkFactory(Protocol):
+    """What an entry point of the group `corral.sinks` holds."""
+
+    def __call__(self, options: SinkOptions) -> Sink:
+        """Make a sink; it must not connect before its first method is called."""
+        ...
