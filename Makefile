@@ -1,0 +1,64 @@
+# Everything runs in .venv, which is made once; a stamp for each step tells when to do it again.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DB := qdrant_data
+
+PIP := $(BIN)/python -m pip
+INSTALL := $(PIP) install --constraint constraints.txt
+# Comparisons with transformers need the dependency group "reference", which brings torch.
+QUICK := not slow and not server and not reference
+
+.PHONY: help venv lint test test-all demo bench clean
+
+help: ## list these targets
+	@awk -F ': .*## ' '/^[a-z-]+: .*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.installed ## make .venv and install corral into it
+
+lint: $(VENV)/.lint ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(VENV)/.test ## the test suite with its branch coverage gate, in some minutes
+	$(BIN)/python -m pytest --cov --cov-report=term -m "$(QUICK)" $(ARGS)
+
+test-all: $(VENV)/.test ## also the slow tests, and those against the server at QDRANT_URL
+	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+demo: $(VENV)/.installed ## ingest examples/docs into ./qdrant_data and search it three times
+	$(BIN)/corral model pull minilm
+	$(BIN)/ingest examples/docs --sink qdrant --path $(DB) --collection demo --model minilm
+	$(BIN)/corral search "a lamb is stuck, when should I help the ewe?" --path $(DB) --collection demo -k 3
+	$(BIN)/corral search "how many volts does the fence need" --path $(DB) --collection demo -k 3
+	$(BIN)/corral search "Wie schützt man Schafe vor dem Wolf?" --path $(DB) --collection demo -k 3
+
+bench: $(VENV)/.installed ## tokens/s beside llama_cpp.Llama.embed, on this machine
+	$(BIN)/python benchmarks/embed_speed.py
+
+clean: ## remove .venv, the demo's collection and what tools left
+	rm -rf $(VENV) $(DB) build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Dependency groups (PEP 735) need pip 25.1; what venv brings may be older.
+$(VENV)/.pip: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "corral needs Python 3.11 or newer; name one with make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --upgrade pip
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.pip pyproject.toml
+	@echo "Installing. Where pip has no wheel of llama-cpp-python it compiles llama.cpp:"
+	@echo "4 to 9 minutes on two cores, in which pip prints nothing unless PIP_VERBOSE=1 is set."
+	$(INSTALL) --editable '.[hub,langchain]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(INSTALL) --group test
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.installed
+	$(INSTALL) --group lint
+	@touch $@
