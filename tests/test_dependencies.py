@@ -35,8 +35,7 @@ PINS = dict(
 def readme_reasons():
     """Rows `| name | why |` of the README's tables, by name."""
     text = (ROOT / "README.md").read_text()
-        r"^\| `([A-Za-z0-9_-]+)` \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| `([A-Za-z0-9_-]+)` \| (.+) \|$", text, re.MULTILINE)
     return {canonicalize_name(name): why for name, why in rows}
 
 
