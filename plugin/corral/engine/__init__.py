@@ -1,0 +1,1 @@
+"""Everything llama.cpp: from token ids to rows of floats."""

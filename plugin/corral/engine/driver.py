@@ -1,0 +1,228 @@
+"""A context and the thread that drives it."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.engine import _llama
+from corral.engine.batching import Job, Part
+from corral.engine.options import EngineOptions, Sizes
+from corral.engine.pooling import PoolingType, SplitRule, combine
+from corral.engine.vectors import defect
+from corral.errors import EngineError
+
+__all__ = ["Call", "Driver", "Row", "Shared"]
+
+Row = NDArray[np.float32]
+
+
+class Call:
+    """One request: its sequences, their rows as they come, and who waits for them."""
+
+    def __init__(self, sequences: Sequence[NDArray[np.int32]], n_prefix: int, n_jobs: int) -> None:
+        """Expect `n_jobs` calls of `finish_job`; `n_prefix` tokens begin every sequence."""
+        self.sequences = sequences
+        self.prefix = sequences[0][:n_prefix]
+        self.rows: list[Row | None] = [None] * len(sequences)
+        self.defects: dict[int, str] = {}
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self._jobs_left = n_jobs
+        self._lock = threading.Lock()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the jobs that have not begun be passed over."""
+        with self._lock:
+            self.error = self.error or error
+
+    def finish_job(self) -> None:
+        """Count a job as done, whatever became of it."""
+        with self._lock:
+            self._jobs_left -= 1
+            if not self._jobs_left:
+                self.done.set()
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the drivers of an engine have in common."""
+
+    model: _llama.Model
+    options: EngineOptions
+    sizes: Sizes
+    queue: "SimpleQueue[tuple[Call, Job] | None]" = field(default_factory=SimpleQueue)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def open_context(self, *, n_ctx: int, n_ubatch: int) -> _llama.Context:
+        """Make a context with room for this much and something over."""
+        return _llama.Context(
+            self.model,
+            _llama.ContextParams(
+                pooling_type=self.options.pooling_type,
+                causal=self.options.causal,
+                n_ctx=n_ctx,
+                n_ubatch=n_ubatch,
+                n_threads=self.options.n_threads,
+                flash_attn=self.options.flash_attn,
+            ),
+        )
+
+
+class Driver(threading.Thread):
+    """Takes jobs from the queue until it finds None there, then frees its context."""
+
+    def __init__(self, shared: Shared, number: int) -> None:
+        """Make the thread; its context is made when the first job is there."""
+        super().__init__(name=f"corral-context-{number}", daemon=True)
+        self._shared = shared
+        self._context: _llama.Context | None = None
+        self._busy_with: Call | None = None
+        self._lock = threading.Lock()  # over the two above, for `cancel`
+        self._prefix_of: Call | None = None  # whose prefix is sequence 0 of the context's memory
+        self._prefix_rows: list[tuple[Row, int]] = []
+
+    def run(self) -> None:
+        """Work."""
+        while (item := self._shared.queue.get()) is not None:
+            call, job = item
+            try:
+                self._attempt(call, job)
+            except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
+                self._prefix_of = None
+                call.fail(error)
+            finally:
+                call.finish_job()
+            del item, call, job
+        self._close_context()
+
+    def cancel(self, call: Call) -> None:
+        """Stop the decode that runs for this call, if one does; from any thread."""
+        with self._lock:
+            if self._busy_with is call and self._context:
+                self._context.abort()
+
+    def stop(self) -> None:
+        """Stop the decode that runs now; from any thread."""
+        with self._lock:
+            if self._context:
+                self._context.abort()
+
+    def _attempt(self, call: Call, job: Job) -> None:
+        if call.error is not None:
+            return
+        if self._shared.closed.is_set():
+            raise EngineError("the model was closed while it was in use")
+        with self._lock:
+            self._busy_with = call
+        try:
+            self._perform(call, job)
+        finally:
+            with self._lock:
+                self._busy_with = None
+                if self._context:
+                    self._context.resume()
+
+    def _perform(self, call: Call, job: Job) -> None:
+        ranks = self._shared.options.pooling_type is PoolingType.RANK
+        for index, row in self._decode(call, job).items():
+            found = defect(row, may_be_zero=ranks)
+            if found:
+                call.rows[index], found = self._retry(call, index, may_be_zero=ranks)
+            else:
+                call.rows[index] = row
+            if found:
+                call.defects[index] = found
+
+    def _retry(self, call: Call, index: int, *, may_be_zero: bool) -> tuple[Row, str | None]:
+        """Decode one sequence alone, on a fresh context."""
+        self._close_context()
+        (job,) = self._shared.sizes.plan({index: len(call.sequences[index])})
+        row = self._decode(call, job)[index]
+        return row, defect(row, may_be_zero=may_be_zero)
+
+    def _decode(self, call: Call, job: Job) -> dict[int, Row]:
+        context = self._ready_context(job)
+        first_id = 0
+        if job.n_prefix:
+            self._hold_prefix(context, call)
+            first_id = 1
+            for number in range(len(job.decodes[0])):
+                context.copy_sequence(0, first_id + number)
+        else:
+            self._prefix_of = None
+            context.clear()
+        parts: dict[int, list[tuple[Row, int]]] = {}
+        for decode in job.decodes:
+            rows = self._run_decode(context, call.sequences, decode, first_id)
+            for part, row in zip(decode, rows, strict=True):
+                parts.setdefault(part.index, []).append((row, len(part)))
+        if job.n_prefix:
+            for number in range(len(job.decodes[0])):
+                context.remove_sequence(first_id + number)
+        before = self._prefix_rows if job.n_prefix else []
+        return {index: self._join([*before, *rows]) for index, rows in parts.items()}
+
+    def _join(self, parts: list[tuple[Row, int]]) -> Row:
+        if len(parts) == 1:
+            return parts[0][0]
+        return combine(
+            self._shared.sizes.rule, [row for row, _ in parts], [n_tokens for _, n_tokens in parts]
+        )
+
+    def _hold_prefix(self, context: _llama.Context, call: Call) -> None:
+        """Have the call's prefix, and nothing else, in memory, as sequence 0."""
+        if self._prefix_of is call:
+            return
+        context.clear()
+        (job,) = self._shared.sizes.plan({0: len(call.prefix)})
+        self._prefix_rows = [
+            (self._run_decode(context, [call.prefix], decode, 0)[0], len(decode[0]))
+            for decode in job.decodes
+        ]
+        self._prefix_of = call
+
+    @staticmethod
+    def _run_decode(
+        context: _llama.Context,
+        sequences: Sequence[NDArray[np.int32]],
+        decode: Sequence[Part],
+        first_id: int,
+    ) -> list[Row]:
+        """Decode parts as sequences `first_id`, `first_id + 1`, ...; give a row of each."""
+        lengths = [len(part) for part in decode]
+        ids = range(first_id, first_id + len(decode))
+        context.decode(
+            np.concatenate([sequences[p.index][p.start : p.stop] for p in decode]),
+            np.concatenate([np.arange(p.start, p.stop, dtype=np.int32) for p in decode]),
+            np.repeat(np.asarray(ids, dtype=np.int32), lengths),
+        )
+        if context.pooling_type is not PoolingType.NONE:
+            return [context.pooled_row(sequence) for sequence in ids]
+        stops = np.cumsum(lengths).tolist()
+        return [context.token_rows(stop - n, stop) for stop, n in zip(stops, lengths, strict=True)]
+
+    def _ready_context(self, job: Job) -> _llama.Context:
+        """Give a context with room for the job: the one at hand, or a larger one."""
+        context = self._context
+        if context and context.n_ubatch >= job.widest and context.n_ctx >= job.n_cells:
+            return context
+        sizes = self._shared.sizes
+        room = sizes.pack_tokens if sizes.rule is SplitRule.WHOLE else sizes.n_ubatch
+        self._close_context()
+        context = self._shared.open_context(
+            n_ubatch=max(job.widest, room), n_ctx=max(job.n_cells, room)
+        )
+        with self._lock:
+            self._context = context
+        return context
+
+    def _close_context(self) -> None:
+        self._prefix_of = None
+        with self._lock:
+            context, self._context = self._context, None
+        if context:
+            context.close()

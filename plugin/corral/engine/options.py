@@ -1,0 +1,101 @@
+"""How to run a model, and the sizes that follow from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from corral.engine.batching import Job, plan_jobs
+from corral.engine.pooling import PoolingType, SplitRule
+from corral.errors import UsageError
+
+__all__ = ["EngineOptions", "Sizes"]
+
+_LOGITS_BYTES: Final = 256 * 2**20
+_MIN_PACK: Final = 128
+_DEFAULT_N_UBATCH: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """How to run a model.
+
+    Args:
+        pooling_type: of every context.
+        causal: attention; None takes the model's.
+        n_contexts: contexts, each on its own thread.
+        n_threads: threads of each context.
+        n_ubatch: most tokens of a decode; None lets it grow to what the longest text needs.
+        pack_tokens: tokens of a decode that holds several sequences.
+        n_gpu_layers: layers to put on a GPU; -1 for all.
+        flash_attn: None lets llama.cpp choose.
+        share_prefix: whether a causal model decodes only once what all texts of a call begin with.
+    """
+
+    pooling_type: PoolingType
+    causal: bool | None = None
+    n_contexts: int = 1
+    n_threads: int = 1
+    n_ubatch: int | None = None
+    pack_tokens: int = 384
+    n_gpu_layers: int = 0
+    flash_attn: bool | None = None
+    share_prefix: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("n_contexts", "n_threads", "n_ubatch", "pack_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; it must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a model and its options make possible.
+
+    Args:
+        rule: whether sequences may span decodes.
+        pack_tokens: most tokens of a decode that holds several sequences.
+        n_ubatch: most tokens of a decode; for WHOLE the longest sequence that it takes.
+        max_tokens: longest sequence.
+        n_seq_max: most sequences of a decode.
+    """
+
+    rule: SplitRule
+    pack_tokens: int
+    n_ubatch: int
+    max_tokens: int
+    n_seq_max: int
+
+    @classmethod
+    def derive(
+        cls, options: EngineOptions, *, rule: SplitRule, n_ctx_train: int, n_vocab: int,
+        n_seq_max: int,
+    ) -> "Sizes":  # fmt: skip
+        """Work the sizes out.
+
+        llama.cpp computes n_vocab logits for every token of a decode, asked or not, and keeps them
+        as float32: packs of models with large vocabularies are held to 256 MiB of them.
+        """
+        whole = rule is SplitRule.WHOLE
+        n_ubatch = options.n_ubatch or (n_ctx_train if whole else _DEFAULT_N_UBATCH)
+        affordable = max(_MIN_PACK, _LOGITS_BYTES // (4 * n_vocab))
+        return cls(
+            rule=rule,
+            pack_tokens=min(options.pack_tokens, affordable, n_ubatch),
+            n_ubatch=n_ubatch,
+            max_tokens=min(n_ctx_train, n_ubatch) if whole else n_ctx_train,
+            n_seq_max=n_seq_max,
+        )
+
+    def plan(self, n_tokens: Mapping[int, int], n_prefix: int = 0) -> list[Job]:
+        """Plan the jobs for sequences of these lengths, by number."""
+        return list(
+            plan_jobs(
+                n_tokens,
+                pack_tokens=self.pack_tokens,
+                n_ubatch=self.n_ubatch,
+                n_seq_max=self.n_seq_max,
+                n_prefix=n_prefix,
+            )
+        )
