@@ -1,0 +1,30 @@
+import json
+
+import numpy as np
+from texts import BLANK_TEXTS, TEXTS
+
+from golden import MINILM_JSON, minilm, sha256
+
+CLS, SEP = 101, 102
+
+
+def test_the_golden_values_are_of_the_texts_as_they_are_now():
+    entries = json.loads(MINILM_JSON.read_text("utf-8"))["texts"]
+    assert {entry["name"]: entry["sha256"] for entry in entries} == {
+        name: sha256(text) for name, text in {**TEXTS, **BLANK_TEXTS}.items()
+    }
+
+
+def test_every_text_has_its_own_vector_of_unit_length():
+    vectors = np.stack([minilm().vectors[name] for name in TEXTS])
+    assert vectors.shape == (len(TEXTS), 384)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_the_ids_are_whole_and_wrapped_once():
+    golden = minilm()
+    assert len(golden.ids["prose of 600 tokens"]) > 2 * golden.max_tokens
+    for name, ids in golden.ids.items():
+        assert (ids[0], ids[-1]) == (CLS, SEP), name
+        assert not np.isin(ids[1:-1], (CLS, SEP)).any(), name
