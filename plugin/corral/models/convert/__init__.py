@@ -1,0 +1,52 @@
+"""From a Hugging Face folder to one GGUF file, with gguf, safetensors and numpy alone.
+
+One module an architecture: a pure function from a `Checkpoint` to a `Conversion`, which
+`writer.write` puts on disk. A further architecture is a further row in `_CONVERTERS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from corral.errors import ModelError
+from corral.models.convert import bert
+from corral.models.convert.checkpoint import Checkpoint
+from corral.models.convert.writer import Conversion, ModelCard, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+__all__ = ["ModelCard", "convert"]
+
+_CONVERTERS: Mapping[str, Callable[[Checkpoint, str | None], Conversion]] = {"bert": bert.describe}
+
+
+def convert(
+    folder: Path, target: Path, *, card: ModelCard | None = None, pooling: str | None = None
+) -> None:
+    """Write the model of a Hugging Face folder as a GGUF, whole or not at all.
+
+    The same folder gives the same bytes at each conversion. Weights are written as F32, which is
+    exact, and on a CPU the fastest too.
+
+    Args:
+        folder: Holds config.json, the tokenizer's files and model.safetensors.
+        target: The GGUF to write; replaced where it exists.
+        card: What the file says of itself; None: the folder's name.
+        pooling: "mean", "cls" or "last"; None: as the folder's modules.json says.
+
+    Raises:
+        ModelError: The folder lacks a file, or holds a model that cannot be converted.
+        PoolingError: Nothing says how the model pools.
+    """
+    checkpoint = Checkpoint(folder)
+    kind = checkpoint.config.get("model_type")
+    converter = _CONVERTERS.get(str(kind))
+    if converter is None:
+        raise ModelError(
+            f"{folder} holds a model of type {kind!r} (config.json); "
+            f"only {', '.join(sorted(_CONVERTERS))} can be converted. "
+            "For other types use llama.cpp's convert_hf_to_gguf.py."
+        )
+    write(converter(checkpoint, pooling), card or ModelCard(name=folder.resolve().name), target)

@@ -1,0 +1,26 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from corral import models
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def minilm_path() -> Path:
+    """The built-in model's GGUF, in the user's own cache: brought once, then kept."""
+    return models.pull(models.BUILTINS["minilm"])
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder for corral, in place of the user's own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("CORRAL_CACHE", str(folder))
+    return folder
