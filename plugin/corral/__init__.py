@@ -1,0 +1,21 @@
+"""Folders of documents into Qdrant with local GGUF models, and back out through LangChain."""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from corral.embeddings import GGUFEmbeddings
+
+__all__ = ["GGUFEmbeddings", "__version__"]
+
+__version__ = version("corral")
+
+_HOMES = {"GGUFEmbeddings": "corral.embeddings"}
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use, so that the command line answers without loading the engine."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,6 +1,7 @@
 """A context and the thread that drives it."""
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -82,6 +83,7 @@ class Driver(threading.Thread):
         self._context: _llama.Context | None = None
         self._busy_with: Call | None = None
         self._lock = threading.Lock()  # over the two above, for `cancel`
+        self.busy_seconds = 0.0
         self._prefix_of: Call | None = None  # whose prefix is sequence 0 of the context's memory
         self._prefix_rows: list[tuple[Row, int]] = []
 
@@ -118,9 +120,11 @@ class Driver(threading.Thread):
             raise EngineError("the model was closed while it was in use")
         with self._lock:
             self._busy_with = call
+        started = time.monotonic()
         try:
             self._perform(call, job)
         finally:
+            self.busy_seconds += time.monotonic() - started
             with self._lock:
                 self._busy_with = None
                 if self._context:

@@ -59,7 +59,8 @@ class Engine:
             raise GGUFError(
                 f"{path} is an encoder-decoder model; corral runs encoders and causal models"
             )
-        shared = Shared(model, options, _sizes(model, options))
+        self.causal, sizes = _examine(model, options)
+        shared = Shared(model, options, sizes)
         self._shared = shared
         self._pid = os.getpid()
         self._drivers = [Driver(shared, number) for number in range(options.n_contexts)]
@@ -98,6 +99,16 @@ class Engine:
         if call.error is not None:
             raise call.error
         return Rows([row for row in call.rows if row is not None], call.defects)
+
+    @property
+    def n_contexts(self) -> int:
+        """Contexts that can work side by side."""
+        return len(self._drivers)
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds that contexts have worked, all together."""
+        return sum(driver.busy_seconds for driver in self._drivers)
 
     def close(self) -> None:
         """Free contexts and weights; calls under way end with an error. Twice is harmless."""
@@ -139,7 +150,7 @@ class Engine:
             raise
 
 
-def _sizes(model: _llama.Model, options: EngineOptions) -> Sizes:
+def _examine(model: _llama.Model, options: EngineOptions) -> tuple[bool, Sizes]:
     """Ask a small context what the model's attention and memory are."""
     probe = _llama.Context(
         model,
@@ -152,7 +163,7 @@ def _sizes(model: _llama.Model, options: EngineOptions) -> Sizes:
     )
     rule = split_rule(options.pooling_type, causal=probe.causal, has_memory=probe.has_memory)
     probe.close()
-    return Sizes.derive(
+    return probe.causal, Sizes.derive(
         options,
         rule=rule,
         n_ctx_train=model.n_ctx_train,

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from corral.errors import InputTooLongError, UsageError
 
-__all__ = ["Encoder", "OverLength", "Piece", "TextSequences", "build"]
+__all__ = ["OverLength", "Piece", "SequenceBuilder", "TextSequences", "TextTokenizer"]
 
 _OVERLAP: Final = 8
-"""Windows repeat an eighth of the window before."""
+"""A window repeats an eighth of the one before."""
 
 
 class OverLength(StrEnum):
@@ -38,7 +38,7 @@ class OverLength(StrEnum):
             ) from None
 
 
-class Encoder(Protocol):
+class TextTokenizer(Protocol):
     """What is needed of a tokenizer."""
 
     @property
@@ -88,69 +88,83 @@ class TextSequences:
     truncated: bool
 
 
-def build(
-    encoder: Encoder,
-    texts: Sequence[str],
-    *,
-    prefix: str,
-    max_tokens: int,
-    over_length: OverLength,
-    limit_source: str,
-) -> list[TextSequences]:
-    """Tokenise texts as the model is to read them.
-
-    The special tokens and the prefix are never what is cut.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceBuilder:
+    """Tokenises texts as the model is to read them.
 
     Args:
-        encoder: the model's tokenizer.
-        texts: the texts.
-        prefix: text that stands before each.
+        tokenizer: the model's.
+        prefix: text that stands before each text; never cut, and neither are special tokens.
         max_tokens: longest sequence.
-        over_length: what becomes of a longer one.
-        limit_source: where max_tokens comes from, for the error.
-
-    Raises:
-        InputTooLongError: a text is too long and the policy is "error".
-        UsageError: the prefix leaves no room for text.
+        limit_source: where max_tokens comes from, for errors.
+        over_length: what becomes of a longer text.
     """
-    head = np.asarray(encoder.head, dtype=np.int32)
-    tail = np.asarray(encoder.tail, dtype=np.int32)
-    built = []
-    for number, ids in enumerate(encoder.encode_batch([prefix + text for text in texts])):
-        n_tokens = len(head) + len(ids) + len(tail)
-        if n_tokens <= max_tokens:
-            pieces = (Piece(np.concatenate((head, ids, tail)), len(ids)),)
-            built.append(TextSequences(pieces, n_tokens, truncated=False))
-            continue
-        if over_length is OverLength.ERROR:
+
+    tokenizer: TextTokenizer
+    prefix: str
+    max_tokens: int
+    limit_source: str
+    over_length: OverLength
+
+    def build(self, texts: Sequence[str]) -> list[TextSequences]:
+        """Tokenise texts.
+
+        Raises:
+            InputTooLongError: a text is too long and the policy is "error".
+            UsageError: the prefix leaves no room for text.
+        """
+        encoded = self.tokenizer.encode_batch([self.prefix + text for text in texts])
+        return [self._one(number, texts[number], ids) for number, ids in enumerate(encoded)]
+
+    def count(self, text: str) -> int:
+        """Count the tokens of the whole text, prefix and special tokens included."""
+        (ids,) = self.tokenizer.encode_batch([self.prefix + text])
+        return self._n_special + len(ids)
+
+    @property
+    def _n_special(self) -> int:
+        return len(self.tokenizer.head) + len(self.tokenizer.tail)
+
+    def _one(self, number: int, text: str, ids: NDArray[np.int32]) -> TextSequences:
+        n_tokens = self._n_special + len(ids)
+        if n_tokens <= self.max_tokens:
+            return TextSequences((self._wrap(ids, len(ids)),), n_tokens, truncated=False)
+        if self.over_length is OverLength.ERROR:
             raise InputTooLongError(
-                f"text {number} has {n_tokens} tokens; the model takes {max_tokens} "
-                f'({limit_source}). Make it shorter, or use over_length "truncate" or "window"'
+                f"text {number} has {n_tokens} tokens; the model takes {self.max_tokens} "
+                f'({self.limit_source}). Make it shorter, or use over_length "truncate" or "window"'
             )
-        n_prefix = _prefix_tokens(encoder, prefix, prefix + texts[number])
-        room = max_tokens - len(head) - n_prefix - len(tail)
+        n_prefix = self._prefix_tokens(text)
+        room = self.max_tokens - self._n_special - n_prefix
         if room < 1:
             raise UsageError(
-                f"the prefix {prefix!r} has {n_prefix} tokens and the model adds "
-                f"{len(head) + len(tail)}: of {max_tokens} ({limit_source}) none is left for text"
+                f"the prefix {self.prefix!r} has {n_prefix} tokens and the model adds "
+                f"{self._n_special}: of {self.max_tokens} ({self.limit_source}) none is left "
+                "for text"
             )
-        lead = np.concatenate((head, ids[:n_prefix]))
-        truncate = over_length is OverLength.TRUNCATE
-        bodies = [ids[n_prefix : n_prefix + room]] if truncate else _windows(ids[n_prefix:], room)
-        pieces = tuple(Piece(np.concatenate((lead, body, tail)), len(body)) for body in bodies)
-        built.append(TextSequences(pieces, n_tokens, truncated=truncate))
-    return built
+        truncated = self.over_length is OverLength.TRUNCATE
+        body = ids[n_prefix:]
+        pieces = tuple(
+            self._wrap(np.concatenate((ids[:n_prefix], part)), len(part))
+            for part in ([body[:room]] if truncated else _windows(body, room))
+        )
+        return TextSequences(pieces, n_tokens, truncated)
 
+    def _wrap(self, ids: NDArray[np.int32], weight: int) -> Piece:
+        head, tail = (
+            np.asarray(special, dtype=np.int32)
+            for special in (self.tokenizer.head, self.tokenizer.tail)
+        )
+        return Piece(np.concatenate((head, ids, tail)), weight)
 
-def _prefix_tokens(encoder: Encoder, prefix: str, text: str) -> int:
-    """Count the leading tokens that hold a character of the prefix."""
-    if not prefix:
-        return 0
-    _, offsets = encoder.encode(text)
-    return int(np.searchsorted(offsets[:, 0], len(prefix)))
+    def _prefix_tokens(self, text: str) -> int:
+        """Count the leading tokens that begin inside the prefix."""
+        if not self.prefix:
+            return 0
+        _, offsets = self.tokenizer.encode(self.prefix + text)
+        return int(np.searchsorted(offsets[:, 0], len(self.prefix)))
 
 
 def _windows(ids: NDArray[np.int32], room: int) -> list[NDArray[np.int32]]:
-    step = max(1, room - room // _OVERLAP)
-    starts = range(0, max(1, len(ids) - room + step), step)
-    return [ids[start : start + room] for start in starts]
+    step = room - room // _OVERLAP
+    return [ids[start : start + room] for start in range(0, len(ids) - room + step, step)]

@@ -1,0 +1,82 @@
+"""argv to options to exit code, nothing else; what is heavy is imported by the command that runs.
+
+Exit codes: 0 all is done; 1 it began, and something could not be done; 2 it could not begin.
+"""
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Final, NoReturn
+
+import click
+
+from corral.cli.ingest import ingest
+from corral.cli.model import model
+from corral.cli.search import search
+
+__all__ = ["ingest_main", "main"]
+
+_EXIT_INCOMPLETE: Final = 1
+_EXIT_NOT_BEGUN: Final = 2
+_EXIT_SIGNAL: Final = 128
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="corral")
+def corral() -> None:
+    """Take folders of documents into Qdrant with local GGUF models, and search them."""
+
+
+for _command in (ingest, search, model):
+    corral.add_command(_command)
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run `corral` with the arguments (None: the process's own) and exit."""
+    sys.exit(_run(corral, argv, name="corral"))
+
+
+def ingest_main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run `ingest`, which is `corral ingest`, and exit."""
+    sys.exit(_run(ingest, argv, name="ingest"))
+
+
+def _run(command: click.Command, argv: Sequence[str] | None, *, name: str) -> int:
+    """Run a command; give its exit code, with one clear message where it failed."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return int(command.main(args=argv, prog_name=name, standalone_mode=False) or 0)
+    except click.exceptions.Abort:
+        return _say("stopped", _EXIT_SIGNAL + signal.SIGINT)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _say("stopped", _EXIT_SIGNAL + signal.SIGINT)
+    except BrokenPipeError:
+        return _EXIT_INCOMPLETE
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        return _say(f"error: {error}", _EXIT_NOT_BEGUN)
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(message, err=True)
+    return code
+
+
+def _is_expected(error: Exception) -> bool:
+    """Tell an error that was raised on purpose from a bug."""
+    from corral.errors import CorralError
+    from corral_chunkers import ChunkerError
+    from corral_sinks import SinkError
+
+    return isinstance(error, (CorralError, ChunkerError, SinkError))
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,41 @@
+"""Options that several commands take."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+__all__ = ["given", "target_of", "target_options"]
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --path, --url and --collection."""
+    for option in (
+        click.option("--collection", metavar="NAME", required=True, help="The collection."),
+        click.option(
+            "--url", metavar="URL", help="A Qdrant server; its key comes from QDRANT_API_KEY."
+        ),
+        click.option(
+            "--path", metavar="DIR", help='A folder for the embedded Qdrant, or ":memory:".'
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def target_of(path: str | None, url: str | None, collection: str) -> Any:  # noqa: ANN401 - SinkOptions is imported late
+    """Say where the collection is.
+
+    Raises:
+        click.UsageError: not exactly one of path and url is given.
+    """
+    from corral_sinks import SinkOptions
+
+    if (path is None) == (url is None):
+        raise click.UsageError("give --path DIR for the embedded Qdrant, or --url URL of a server")
+    return SinkOptions(collection=collection, url=url, path=path)
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the options that were not given."""
+    return {name: value for name, value in options.items() if value is not None}

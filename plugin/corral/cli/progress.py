@@ -1,0 +1,100 @@
+"""How far a run is, on a terminal and elsewhere, and what it came to."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from corral.pipeline import Progress as ProgressProtocol
+from corral.report import Report
+
+__all__ = ["show_summary", "watch"]
+
+_LINE_SECONDS: Final = 10.0
+_SHOWN_REASONS: Final = 20
+
+
+@contextmanager
+def watch(stream: TextIO) -> Iterator[ProgressProtocol]:
+    """Show progress while the block runs: a bar on a terminal, a line now and then elsewhere."""
+    if not stream.isatty():
+        yield _Lines(stream)
+        return
+    columns = (
+        TextColumn("{task.fields[files]} files"),
+        BarColumn(),
+        TextColumn("{task.fields[chunks]} chunks, {task.fields[rate]:,.0f} tokens/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(file=stream), transient=True) as progress:
+        task = progress.add_task("", total=None, files="0", chunks=0, rate=0.0)
+        yield _Bar(progress, task)
+
+
+class _Bar:
+    """A bar by bytes of the files."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+        self._started = time.monotonic()
+
+    def __call__(self, report: Report, *, files_done: int, bytes_done: int) -> None:
+        seconds = time.monotonic() - self._started
+        self._progress.update(
+            self._task,
+            total=report.bytes_total,
+            completed=bytes_done,
+            files=f"{files_done}/{report.files_total}",
+            chunks=report.embedded + report.reused,
+            rate=report.tokens / seconds if seconds else 0.0,
+        )
+
+
+class _Lines:
+    """A line every ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._started = self._said = time.monotonic()
+
+    def __call__(self, report: Report, *, files_done: int, bytes_done: int) -> None:
+        now = time.monotonic()
+        if now - self._said < _LINE_SECONDS:
+            return
+        self._said = now
+        share = bytes_done / report.bytes_total if report.bytes_total else 0.0
+        click.echo(
+            f"{files_done} of {report.files_total} files ({share:.0%} of the bytes), "
+            f"{report.embedded} chunks embedded, "
+            f"{report.tokens / (now - self._started):,.0f} tokens/s",
+            file=self._stream,
+        )
+
+
+def show_summary(report: Report) -> None:
+    """Print what a run came to, on standard output."""
+    files = report.files
+    rows = {
+        "files": (
+            f"{sum(files.values()):,}: {files['stored']:,} stored, {files['unchanged']:,} unchanged, "
+            f"{files['skipped']:,} skipped, {files['failed']:,} failed"
+        ),
+        "chunks": (
+            f"{report.chunks:,}: {report.embedded:,} embedded, {report.reused:,} reused "
+            f"({report.moved:,} moved), {report.deleted:,} old ones deleted, "
+            f"{report.truncated:,} truncated, {report.quarantined:,} without a usable vector"
+        ),
+        "tokens": f"{report.tokens:,} at {report.tokens_per_second:,.0f} tokens/s",
+        "seconds": f"{report.seconds:,.1f}, the model at work for {report.model_busy:.0%} of them",
+    }
+    lines = [f"{name:<8} {row}" for name, row in rows.items()]
+    for source, reason in report.reasons[:_SHOWN_REASONS]:
+        lines.append(f"  {source}: {reason}")
+    if len(report.reasons) > _SHOWN_REASONS:
+        lines.append(f"  and {len(report.reasons) - _SHOWN_REASONS:,} more")
+    click.echo("\n".join(lines))

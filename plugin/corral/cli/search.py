@@ -1,0 +1,60 @@
+"""`corral search`."""
+
+import json
+from typing import Any
+
+import click
+
+from corral.cli.options import target_of, target_options
+
+__all__ = ["search"]
+
+_SHOWN_CHARACTERS = 300
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("query")
+@target_options
+@click.option("-k", "k", type=int, default=5, show_default=True, help="Most chunks to print.")
+@click.option("--model", metavar="MODEL", help="Where the collection's model is now, if it moved.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+def search(
+    query: str,
+    path: str | None,
+    url: str | None,
+    collection: str,
+    k: int,
+    model: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the chunks of a collection that are nearest to QUERY."""
+    target = target_of(path, url, collection)
+    from corral.search import search as find
+
+    found = find(query, target=target, k=k, model=model)
+    if as_json:
+        for chunk in found:
+            click.echo(json.dumps(chunk.as_dict(), ensure_ascii=False))
+    else:
+        _print_table(found)
+
+
+def _print_table(found: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_lines=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("source", overflow="fold")
+    table.add_column("text", overflow="fold", ratio=1)
+    for chunk in found:
+        shown = chunk.text[:_SHOWN_CHARACTERS]
+        more = "…" if len(chunk.text) > len(shown) else ""
+        table.add_row(
+            f"{chunk.score:.3f}",
+            Text(f"{chunk.source}\n{chunk.start}-{chunk.end}"),
+            Text(shown + more),
+        )
+    Console().print(table)

@@ -1,0 +1,76 @@
+"""What decides the vectors of a collection: kept with it, compared before files are read. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from corral.errors import CollectionError
+
+__all__ = ["METADATA_KEY", "SCHEMA_VERSION", "Fingerprint"]
+
+METADATA_KEY: Final = "corral"
+"""Where the fingerprint stands in the collection's metadata."""
+
+SCHEMA_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What decides the vectors of a collection.
+
+    Args:
+        model: as it was named by the run that made the collection; not compared.
+        fields: every setting that a vector or a chunk depends on, by name.
+    """
+
+    model: str
+    fields: Mapping[str, Any]
+
+    def to_metadata(self) -> dict[str, Any]:
+        """Give the collection metadata that holds it."""
+        return {METADATA_KEY: {"model": self.model, "fingerprint": dict(self.fields)}}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], *, collection: str) -> Self:
+        """Read it from a collection's metadata.
+
+        Raises:
+            CollectionError: there is none: the collection was not written by corral.
+        """
+        held = metadata.get(METADATA_KEY)
+        if not isinstance(held, Mapping) or not isinstance(held.get("fingerprint"), Mapping):
+            raise CollectionError(
+                f"collection {collection!r} holds no fingerprint: it was not written by corral, "
+                "so which model made its vectors is unknown. Take another collection"
+            )
+        return cls(model=str(held.get("model")), fields=held["fingerprint"])
+
+    def differences(self, other: "Fingerprint") -> list[tuple[str, Any, Any]]:
+        """List (field, own value, other's value) where they differ."""
+        names = [*self.fields, *(name for name in other.fields if name not in self.fields)]
+        return [
+            (name, self.fields.get(name), other.fields.get(name))
+            for name in names
+            if self.fields.get(name) != other.fields.get(name)
+        ]
+
+    def require_equal(self, wanted: "Fingerprint", *, collection: str) -> None:
+        """Refuse to mix vectors of different kinds.
+
+        Raises:
+            CollectionError: a field differs; each is listed, held and wanted.
+        """
+        differences = self.differences(wanted)
+        if differences:
+            raise CollectionError(
+                f"collection {collection!r} was made with other settings than this run's:\n"
+                + _table(differences)
+                + "\nTake another --collection, or the settings it was made with"
+            )
+
+
+def _table(differences: Sequence[tuple[str, Any, Any]]) -> str:
+    return "\n".join(
+        f"  {name}: the collection has {held!r}, this run has {wanted!r}"
+        for name, held, wanted in differences
+    )

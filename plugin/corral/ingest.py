@@ -1,0 +1,195 @@
+"""Folders of documents into a collection: what is settled before the run, and the run itself."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import corral_chunkers
+import corral_sinks
+from corral.discovery import SkippedFile, SourceFile, discover
+from corral.embeddings import GGUFEmbeddings
+from corral.engine.pooling import PoolingType
+from corral.errors import CollectionError, PoolingError, UsageError
+from corral.fingerprint import SCHEMA_VERSION, Fingerprint
+from corral.pipeline import Progress, Writer, run_pipeline
+from corral.prepare import Stored, prepare
+from corral.report import Report
+from corral_chunkers import Chunker, Encoding
+from corral_sinks import Schema, Sink, SinkOptions, VectorParams
+
+__all__ = ["VECTOR_NAME", "IngestOptions", "ingest"]
+
+VECTOR_NAME: Final = "dense"
+"""Of the vector that the model gives: always named, so that adding others changes no schema."""
+
+_SOURCE_FIELD: Final = "metadata.source"
+_LARGEST_DEFAULT_CHUNK: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions:
+    """What to ingest, how, and where to.
+
+    Args:
+        paths: files and folders.
+        globs: patterns that files must match, relative to their folder; none takes all kinds of
+            files that can be read.
+        sink: name of the kind of store.
+        target: where the store is.
+        model: as for GGUFEmbeddings.
+        model_options: further keyword arguments of GGUFEmbeddings.
+        chunker: name of the way to cut.
+        chunk_size: most tokens of a chunk, prefix and special tokens included; None takes what
+            the model takes, but no more than 512.
+        chunk_overlap: tokens of a chunk that repeat the end of the one before.
+    """
+
+    paths: Sequence[Path]
+    globs: Sequence[str] = ()
+    sink: str = "qdrant"
+    target: SinkOptions
+    model: str = "minilm"
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    chunker: str = "tokens"
+    chunk_size: int | None = None
+    chunk_overlap: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelTokenizer:
+    """The model's tokens, as a chunker wants them."""
+
+    embeddings: GGUFEmbeddings
+
+    def encode(self, text: str) -> Encoding:
+        return Encoding(*self.embeddings.tokenizer.encode(text))
+
+    def count(self, text: str) -> int:
+        return self.embeddings.sequences(self.embeddings.document_prefix).count(text)
+
+
+def ingest(options: IngestOptions, *, progress: Progress) -> Report:
+    """Bring a collection up to date with files.
+
+    What is stored by the same settings is not embedded again. A collection of other settings is
+    refused before any file is read.
+
+    Args:
+        options: what, how and where to.
+        progress: is told how far it is.
+
+    Raises:
+        UsageError: nothing is to be read, or options do not go together.
+        ModelError: the model cannot be used.
+        CollectionError: the collection was made by other settings, or not by corral.
+        SinkError: the store failed; what it acknowledged before is in it.
+    """
+    files = discover(options.paths, options.globs)
+    with closing(_make_sink(options)) as sink:
+        existing = sink.schema()
+        with GGUFEmbeddings(options.model, **options.model_options) as embeddings:
+            if embeddings.pooling_type in (PoolingType.NONE, PoolingType.RANK):
+                raise PoolingError(
+                    f"pooling_type {embeddings.pooling_type.name.lower()} gives no vector of a "
+                    'whole text to store; take a model that pools by "mean", "cls" or "last"'
+                )
+            chunker = _make_chunker(options, embeddings)
+            fingerprint = fingerprint_of(embeddings, options.chunker, chunker)
+            _settle_schema(sink, existing, options.target.collection, embeddings.dim, fingerprint)
+            return _run(files, sink, embeddings, chunker, progress, is_new=existing is None)
+
+
+def _make_sink(options: IngestOptions) -> Sink:
+    sink: Sink = corral_sinks.load(options.sink)(options.target)
+    return sink
+
+
+def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker:
+    size = options.chunk_size or min(embeddings.max_tokens, _LARGEST_DEFAULT_CHUNK)
+    if size > embeddings.max_tokens and "over_length" not in options.model_options:
+        raise UsageError(
+            f"chunk size is {size} tokens; the model takes {embeddings.max_tokens} "
+            f"({embeddings.limit_source}). Set --chunk-size {embeddings.max_tokens}, or say with "
+            "--over-length what is to become of longer chunks"
+        )
+    factory = corral_chunkers.load(options.chunker)
+    chunker: Chunker = factory(
+        _ModelTokenizer(embeddings), size=size, overlap=options.chunk_overlap
+    )
+    return chunker
+
+
+def fingerprint_of(embeddings: GGUFEmbeddings, chunker_name: str, chunker: Chunker) -> Fingerprint:
+    """Name every setting that a vector or a chunk depends on."""
+    chunker_settings = {
+        f"chunker.{name}": value for name, value in sorted(chunker.settings.items())
+    }
+    return Fingerprint(
+        model=embeddings.model,
+        fields={
+            "schema_version": SCHEMA_VERSION,
+            **embeddings.settings,
+            "chunker": chunker_name,
+            **chunker_settings,
+        },
+    )
+
+
+def _settle_schema(
+    sink: Sink, existing: Schema | None, collection: str, dim: int, fingerprint: Fingerprint
+) -> None:
+    """Create the collection, or refuse one that is of other settings."""
+    wanted = Schema(
+        vectors={VECTOR_NAME: VectorParams(size=dim)},
+        metadata=fingerprint.to_metadata(),
+        indexes=(_SOURCE_FIELD,),
+    )
+    if existing is None:
+        sink.create(wanted)
+        return
+    held = Fingerprint.from_metadata(existing.metadata, collection=collection)
+    held.require_equal(fingerprint, collection=collection)
+    if existing.vectors.get(VECTOR_NAME) != wanted.vectors[VECTOR_NAME]:
+        raise CollectionError(
+            f"collection {collection!r} has the vectors {dict(existing.vectors)}; this run writes "
+            f"{dict(wanted.vectors)}. Take another --collection"
+        )
+
+
+def _run(
+    files: Sequence[SourceFile | SkippedFile],
+    sink: Sink,
+    embeddings: GGUFEmbeddings,
+    chunker: Chunker,
+    progress: Progress,
+    *,
+    is_new: bool,
+) -> Report:
+    report = Report(
+        files_total=len(files),
+        bytes_total=sum(file.size for file in files),
+        n_contexts=embeddings.n_contexts,
+    )
+    lock = threading.Lock()
+
+    def stored(source: str) -> Stored:
+        with lock:
+            return {} if is_new else sink.stored(source)
+
+    started, busy = time.monotonic(), embeddings.busy_seconds
+    try:
+        run_pipeline(
+            prepare(files, chunker=chunker, model=embeddings.model, stored=stored),
+            embed=embeddings.embed_checked,
+            writer=Writer(sink, lock, report, VECTOR_NAME),
+            progress=progress,
+        )
+        sink.optimize()
+    finally:
+        report.seconds = time.monotonic() - started
+        report.busy_seconds = embeddings.busy_seconds - busy
+    return report

@@ -1,0 +1,285 @@
+"""Read, chunk, embed and store side by side, with bounded queues between.
+
+One thread reads and chunks; two hand batches to the engine, so that one batch is in it while the
+other is taken apart; the thread that called writes, and it alone knows which files are done.
+Memory is bounded by the queues, not by the corpus.
+"""
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from corral.discovery import SkippedFile, SourceFile
+from corral.embeddings import Embedded
+from corral.prepare import FileLeft, FileRead, Pending, payload
+from corral.report import FileStatus, Report
+from corral_sinks import Record, Sink
+
+__all__ = ["Progress", "Writer", "run_pipeline"]
+
+log = logging.getLogger(__name__)
+
+_BATCH_CHUNKS: Final = 64
+_QUEUED: Final = 2
+_EMBED_THREADS: Final = 2
+_FLUSH_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.2
+
+
+class Progress(Protocol):
+    """Who wants to know how far a run is."""
+
+    def __call__(self, report: Report, *, files_done: int, bytes_done: int) -> None:
+        """Take note; called often, from the thread that runs the pipeline."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchEmbedded:
+    batch: Sequence[Pending]
+    embedded: Embedded
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: BaseException
+
+
+_Event = _BatchEmbedded | FileRead | FileLeft | _Failed | None
+
+
+class _StoppedError(Exception):
+    """The run ends; the thread that meets this goes home."""
+
+
+class _Threads:
+    """The reading and embedding threads and the queues that join them to the writing one."""
+
+    def __init__(
+        self,
+        prepared: Iterator[Pending | FileRead | FileLeft],
+        embed: Callable[[Sequence[str]], Embedded],
+    ) -> None:
+        self._prepared = prepared
+        self._embed = embed
+        self._batches: queue.Queue[list[Pending] | None] = queue.Queue(_QUEUED)
+        self._events: queue.Queue[_Event] = queue.Queue(_QUEUED)
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+            for name, work in [
+                ("corral-read", self._read),
+                *[(f"corral-embed-{i}", self._embed_batches) for i in range(_EMBED_THREADS)],
+            ]
+        ]
+
+    def events(self) -> Iterator[_BatchEmbedded | FileRead | FileLeft]:
+        """Yield what happens until all is embedded; raise what a thread raised."""
+        for thread in self._threads:
+            thread.start()
+        running = _EMBED_THREADS
+        while running:
+            event = self._events.get()
+            if isinstance(event, _Failed):
+                raise event.error
+            if event is None:
+                running -= 1
+            else:
+                yield event
+
+    def stop(self) -> None:
+        """Let the threads end as soon as they can, and wait a moment for the reading one."""
+        self._stop.set()
+        self._threads[0].join(timeout=1.0)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except _StoppedError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again in the writing thread
+            with contextlib.suppress(_StoppedError):
+                self._put(self._events, _Failed(error))
+
+    def _put(self, target: "queue.Queue[Any]", item: object) -> None:
+        while not self._stop.is_set():
+            try:
+                target.put(item, timeout=_POLL_SECONDS)
+            except queue.Full:
+                continue
+            return
+        raise _StoppedError
+
+    def _get(self, source: "queue.Queue[Any]") -> Any:  # noqa: ANN401 - of either queue
+        while not self._stop.is_set():
+            try:
+                return source.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
+        raise _StoppedError
+
+    def _read(self) -> None:
+        batch: list[Pending] = []
+        for item in self._prepared:
+            if not isinstance(item, Pending):
+                self._put(self._events, item)
+                continue
+            batch.append(item)
+            if len(batch) == _BATCH_CHUNKS:
+                self._put(self._batches, batch)
+                batch = []
+        if batch:
+            self._put(self._batches, batch)
+        for _ in range(_EMBED_THREADS):
+            self._put(self._batches, None)
+
+    def _embed_batches(self) -> None:
+        while (batch := self._get(self._batches)) is not None:
+            embedded = self._embed([pending.chunk.text for pending in batch])
+            self._put(self._events, _BatchEmbedded(batch, embedded))
+        self._put(self._events, None)
+
+
+class Writer:
+    """Stores what comes, and counts."""
+
+    def __init__(self, sink: Sink, lock: threading.Lock, report: Report, vector_name: str) -> None:
+        """Write records with one vector of this name to the sink, holding the lock meanwhile."""
+        self._sink = sink
+        self._lock = lock
+        self.report = report
+        self._vector_name = vector_name
+        self._open: dict[str, FileRead] = {}
+        self._settled: Counter[str] = Counter()
+        self._lost: dict[str, str] = {}
+        self._flushed_at = time.monotonic()
+        self.files_done = 0
+        self.bytes_done = 0
+
+    def write(self, event: _BatchEmbedded | FileRead | FileLeft) -> None:
+        """Store a batch, or finish a file."""
+        with self._lock:
+            self._write(event)
+            if time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
+                self._flush()
+
+    def flush(self) -> None:
+        """Make safe against power loss what was written."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._sink.flush()
+        self._flushed_at = time.monotonic()
+
+    def _write(self, event: _BatchEmbedded | FileRead | FileLeft) -> None:
+        if isinstance(event, _BatchEmbedded):
+            self._store(event.batch, event.embedded)
+            touched = {pending.file.source for pending in event.batch}
+        elif isinstance(event, FileRead):
+            self._open[event.file.source] = event
+            touched = {event.file.source}
+        else:
+            self._leave(event)
+            touched = set()
+        for source in touched:
+            read = self._open.get(source)
+            if read and self._settled[source] == read.n_pending:
+                self._finish(self._open.pop(source))
+
+    def _store(self, batch: Sequence[Pending], embedded: Embedded) -> None:
+        records = []
+        for number, pending in enumerate(batch):
+            self._settled[pending.file.source] += 1
+            info = embedded.infos[number]
+            if number in embedded.defects:
+                self._quarantine(pending, embedded.defects[number])
+                continue
+            metadata = {**pending.metadata, "truncated": info.truncated}
+            records.append(
+                Record(
+                    id=pending.id,
+                    vectors={self._vector_name: embedded.vectors[number]},
+                    payload=payload(pending.chunk.text, metadata),
+                )
+            )
+            self.report.tokens += info.n_tokens
+            self.report.truncated += info.truncated
+        self._sink.upsert(records)
+        self.report.embedded += len(records)
+
+    def _quarantine(self, pending: Pending, found: str) -> None:
+        self.report.quarantined += 1
+        self._lost[pending.file.source] = (
+            f"the model gave no vector for characters {pending.chunk.start} to "
+            f"{pending.chunk.end}: {found}"
+        )
+
+    def _leave(self, left: FileLeft) -> None:
+        self._count(left.file, "failed" if left.failed else "skipped", left.reason)
+
+    def _finish(self, read: FileRead) -> None:
+        source = read.file.source
+        n_chunks = read.n_pending + read.n_reused
+        lost = self._lost.pop(source, None)
+        del self._settled[source]
+        self.report.chunks += n_chunks
+        self.report.reused += read.n_reused
+        if read.moved:
+            self._sink.set_payload(read.moved)
+            self.report.moved += len(read.moved)
+        if lost:  # what the file had before stays until all of the new is stored
+            self._count(read.file, "failed", lost)
+            return
+        if read.stale:
+            self._sink.delete(read.stale)
+            self.report.deleted += len(read.stale)
+        if not n_chunks:
+            self._count(read.file, "skipped", "there is no text in it")
+        else:
+            touched = read.n_pending or read.moved or read.stale
+            self._count(read.file, "stored" if touched else "unchanged")
+
+    def _count(
+        self, file: SourceFile | SkippedFile, status: FileStatus, reason: str | None = None
+    ) -> None:
+        self.report.files[status] += 1
+        self.files_done += 1
+        self.bytes_done += file.size
+        if reason:
+            self.report.reasons.append((file.source, reason))
+            log.warning("%s %s: %s", status, file.source, reason)
+
+
+def run_pipeline(
+    prepared: Iterator[Pending | FileRead | FileLeft],
+    *,
+    embed: Callable[[Sequence[str]], Embedded],
+    writer: Writer,
+    progress: Progress,
+) -> None:
+    """Embed and store what was prepared; return when all of it is durable.
+
+    Args:
+        prepared: is iterated in a thread of its own.
+        embed: turns texts into vectors; called from several threads.
+        writer: stores and counts, also where this raises.
+        progress: is told after every event.
+
+    Raises:
+        Whatever reading, embedding or storing raises; what was acknowledged before stays.
+    """
+    threads = _Threads(prepared, embed)
+    try:
+        for event in threads.events():
+            writer.write(event)
+            progress(writer.report, files_done=writer.files_done, bytes_done=writer.bytes_done)
+    finally:
+        threads.stop()
+        writer.flush()

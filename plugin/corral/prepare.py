@@ -1,0 +1,119 @@
+"""From files to chunks that want a vector, and to what else the store must do for each file."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from corral.discovery import SkippedFile, SourceFile
+from corral.errors import ReadError
+from corral.identity import ChunkIds, content_hash
+from corral.reading import EmptyTextError, read_text
+from corral_chunkers import Chunk, Chunker, ChunkerError, Document
+
+__all__ = ["FileLeft", "FileRead", "Pending", "Stored", "prepare"]
+
+Stored = Mapping[str, Mapping[str, Any]]
+"""Payload metadata by id, of what the store holds of one source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A chunk that wants a vector."""
+
+    file: SourceFile
+    chunk: Chunk
+    id: str
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """A file is read and chunked.
+
+    Args:
+        file: which.
+        n_pending: its chunks that want a vector; each was yielded before.
+        n_reused: its chunks that the store has.
+        moved: payloads to replace, by id, of reused chunks that stand elsewhere now.
+        stale: ids in the store that the file no longer has.
+    """
+
+    file: SourceFile
+    n_pending: int
+    n_reused: int
+    moved: Mapping[str, Mapping[str, Any]]
+    stale: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FileLeft:
+    """A file could not be read, or is none that is wanted; what the store has of it stays."""
+
+    file: SourceFile | SkippedFile
+    failed: bool
+    reason: str
+
+
+def prepare(
+    files: Iterable[SourceFile | SkippedFile],
+    *,
+    chunker: Chunker,
+    model: str,
+    stored: Callable[[str], Stored],
+) -> Iterator[Pending | FileRead | FileLeft]:
+    """Read and chunk files, comparing with what is stored.
+
+    Args:
+        files: in the order they are wanted.
+        chunker: cuts them.
+        model: name of the model, for the payload.
+        stored: asks the store what it holds of a source.
+    """
+    for file in files:
+        if isinstance(file, SkippedFile):
+            yield FileLeft(file, failed=False, reason=file.reason)
+            continue
+        try:
+            yield from _prepare_file(file, chunker, model, stored)
+        except (ReadError, ChunkerError) as error:
+            yield FileLeft(file, failed=True, reason=str(error))
+
+
+def _prepare_file(
+    file: SourceFile, chunker: Chunker, model: str, stored: Callable[[str], Stored]
+) -> Iterator[Pending | FileRead]:
+    try:
+        text = read_text(file.path).text
+    except EmptyTextError:
+        text = ""
+    document = Document(text=text, source=file.source)
+    known = stored(file.source)
+    ids = ChunkIds(file.source)
+    seen: set[str] = set()
+    moved: dict[str, Mapping[str, Any]] = {}
+    n_pending = 0
+    for index, chunk in enumerate(chunker.chunk(document)):
+        hashed = content_hash(chunk.text)
+        chunk_id = ids.next(hashed)
+        seen.add(chunk_id)
+        metadata = {
+            "source": file.source,
+            "start": chunk.start,
+            "end": chunk.end,
+            "chunk_index": index,
+            "n_tokens": chunk.n_tokens,
+            "content_hash": hashed,
+            "model": model,
+        }
+        if chunk_id not in known:
+            n_pending += 1
+            yield Pending(file, chunk, chunk_id, metadata)
+        elif (mended := {**known[chunk_id], **metadata}) != dict(known[chunk_id]):
+            moved[chunk_id] = payload(chunk.text, mended)
+    stale = [chunk_id for chunk_id in known if chunk_id not in seen]
+    yield FileRead(file, n_pending, len(seen) - n_pending, moved, stale)
+
+
+def payload(text: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay a payload out as LangChain reads it."""
+    return {"page_content": text, "metadata": dict(metadata)}
