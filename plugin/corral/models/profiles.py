@@ -28,6 +28,8 @@ __all__ = ["Profile", "builtin_profiles", "find_profile", "user_profiles", "user
 
 _POOLING_TYPES: Final = ("none", "mean", "cls", "last", "rank")
 _SCORE_KINDS: Final = ("logit", "probability")
+# What repackagers put behind a model's name.
+_TRAILERS: Final = re.compile(r"(-gguf|-f16|-f32|-bf16|-i?q\d[-\w]*)+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +39,14 @@ class Profile:
     Attributes:
         name: The name of its table.
         source: Address of the model card that the rest was taken from.
-        match: Regular expressions of general.name or general.basename, whole, in lower case and
-            with "-" for spaces and underscores.
+        match: Regular expressions of the whole of general.name or general.basename, in lower
+            case, with "-" for spaces and underscores, without an owner in front.
         architectures: llama.cpp's names of the architectures it comes in.
         embedding_length: Only models of this n_embd; None: of any.
         query_prefix: Put before a query.
         document_prefix: Put before a document.
-        trained_dims: Dimensions that the vectors may be cut to (Matryoshka), the full one
-            included; empty: not trained for any cut.
+        trained_dims: Dimensions that the family's vectors may be cut to (Matryoshka), the full
+            ones included; those above a model's own don't apply. Empty: not trained for a cut.
         pooling_type: "none", "mean", "cls", "last" or "rank"; None: only the GGUF knows.
         max_tokens: Longest input, special tokens and prefix included; None: as the GGUF says.
         layer_norm: Whether a layer norm without weights comes between pooling and cutting.
@@ -67,19 +69,18 @@ class Profile:
     score: str | None = None
     note: str = ""
 
-    def matches(self, header: GGUFHeader) -> bool:
-        """Tell whether a GGUF is of this family, by its name, architecture and width."""
+    def matches(self, name: str, header: GGUFHeader) -> bool:
+        """Tell whether a GGUF that gives this name is of this family.
+
+        Args:
+            name: general.name or general.basename, as the GGUF has it.
+            header: The GGUF's, for its architecture and width.
+        """
         if self.architectures and header.architecture not in self.architectures:
             return False
         if self.embedding_length not in {None, header.arch("embedding_length")}:
             return False
-        names = [header.metadata.get(key) for key in ("general.name", "general.basename")]
-        return any(
-            re.fullmatch(pattern, _plain(name))
-            for name in names
-            if isinstance(name, str)
-            for pattern in self.match
-        )
+        return any(re.fullmatch(pattern, _plain(name)) for pattern in self.match)
 
 
 def find_profile(header: GGUFHeader) -> Profile | None:
@@ -88,9 +89,13 @@ def find_profile(header: GGUFHeader) -> Profile | None:
     Raises:
         UsageError: The user's file is not valid; names the file, the table and the key.
     """
-    for profile in (*user_profiles(), *builtin_profiles()):
-        if profile.matches(header):
-            return profile
+    names = [header.metadata.get(key) for key in ("general.name", "general.basename")]
+    for profiles in (user_profiles(), builtin_profiles()):
+        # The name says more than the basename, which a family's variants share.
+        for name in names:
+            for profile in profiles:
+                if isinstance(name, str) and profile.matches(name, header):
+                    return profile
     return None
 
 
@@ -129,7 +134,8 @@ def user_profiles_path() -> Path:
 
 def _plain(name: str) -> str:
     """Return a model's name in the spelling that patterns are written for."""
-    return re.sub(r"[\s_]+", "-", name.strip().lower())
+    words = re.sub(r"[\s_]+", "-", name.strip().lower()).rpartition("/")[2]
+    return _TRAILERS.sub("", words)
 
 
 def _parse(text: str, where: str) -> tuple[Profile, ...]:
