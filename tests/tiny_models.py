@@ -259,6 +259,7 @@ def _add_vocabulary(writer: GGUFWriter, vocabulary: Vocabulary) -> None:
         writer.add_token_merges(vocabulary.merges)
     if vocabulary.scores:
         writer.add_token_scores(vocabulary.scores)
+        writer.add_add_space_prefix(vocabulary.add_space_prefix)
     for name, token_id in vocabulary.special.items():
         # "seperator" and "unknown" are how the format spells them.
         key = {"sep": "seperator", "unk": "unknown", "pad": "padding"}.get(name, name)
@@ -273,7 +274,7 @@ def _add_vocabulary(writer: GGUFWriter, vocabulary: Vocabulary) -> None:
 
 
 @cache
-def bert(  # noqa: PLR0913 - by keyword, each with a default
+def bert(
     *,
     pooling: Pooling | None = "mean",
     labels: tuple[str, ...] = (),
@@ -309,7 +310,7 @@ def bert(  # noqa: PLR0913 - by keyword, each with a default
 
 
 @cache
-def qwen3(  # noqa: PLR0913 - by keyword, each with a default
+def qwen3(
     *,
     pooling: Pooling | None = "last",
     causal: bool = True,
@@ -355,7 +356,7 @@ def qwen3(  # noqa: PLR0913 - by keyword, each with a default
 
 
 @cache
-def llama(  # noqa: PLR0913 - by keyword, each with a default
+def llama(
     *,
     pooling: Pooling | None = "last",
     tokenizer: Literal["bpe", "spm"] = "bpe",

@@ -30,6 +30,7 @@ class Vocabulary:
         pre: `tokenizer.ggml.pre`.
         merges: of BPE, "left right".
         scores: of SPM and Unigram.
+        add_space_prefix: of SPM and Unigram: whether a text begins with the mark of a word.
         add_bos, add_eos, add_sep: None leaves the key out.
     """
 
@@ -40,6 +41,7 @@ class Vocabulary:
     pre: str = "default"
     merges: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
+    add_space_prefix: bool = False
     add_bos: bool | None = None
     add_eos: bool | None = None
     add_sep: bool | None = None
@@ -147,8 +149,9 @@ def _sentence_pieces() -> list[str]:
 
 
 def _scores(n_vocab: int, before: int, pieces: Sequence[str]) -> tuple[float, ...]:
+    """Score pieces so that few long ones beat many short ones, and earlier ones later ones."""
     after = n_vocab - before - len(pieces)
-    return (*[0.0] * before, *(-float(i) for i in range(len(pieces))), *[0.0] * after)
+    return (*[0.0] * before, *(-10 - i / 100 for i in range(len(pieces))), *[0.0] * after)
 
 
 def spm(n_vocab: int) -> Vocabulary:
@@ -165,6 +168,7 @@ def spm(n_vocab: int) -> Vocabulary:
         model="llama",
         special={"unk": "<unk>", "bos": "<s>", "eos": "</s>"},
         scores=_scores(n_vocab, len(head), pieces),
+        add_space_prefix=True,
     )
 
 
@@ -180,6 +184,7 @@ def unigram(n_vocab: int) -> Vocabulary:
         model="t5",
         special={"bos": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"},
         scores=_scores(n_vocab, len(head), pieces),
+        add_space_prefix=True,
         add_bos=True,
         add_eos=True,
         add_sep=True,
