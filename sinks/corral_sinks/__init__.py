@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 __all__ = [
     "JSON",
+    "Hit",
     "Record",
     "Schema",
+    "SearchableSink",
     "Sink",
     "SinkError",
     "SinkFactory",
@@ -96,9 +98,12 @@ class Record:
 class Sink(Protocol):
     """A store of records.
 
-    Law: `upsert` is idempotent by id, and all of it is durable when it returns, or it raises;
-    `stored(source)` sees what was upserted before; closing twice is harmless. Methods may be
-    called from any one thread at a time.
+    Law: `upsert` is idempotent by id, and all of it survives the death of the process when it
+    returns, or it raises; `stored(source)` sees what was upserted before; a record that does not
+    fit the schema (an undeclared vector, a wrong length, a value that is not finite, no direction
+    under cosine, a payload that is not JSON) is refused with its source, and nothing of that call
+    is written; closing twice is harmless, and a closed sink raises SinkError. Only SinkError and
+    its kin are raised. Methods may be called from any one thread at a time.
     """
 
     def schema(self) -> Schema | None:
@@ -122,7 +127,7 @@ class Sink(Protocol):
         ...
 
     def set_payload(self, payloads: Mapping[str, Mapping[str, JSON]]) -> None:
-        """Replace payloads by id, leaving the vectors alone."""
+        """Replace payloads of stored records by id, whole, leaving the vectors alone."""
         ...
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -143,6 +148,35 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of the store."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One record that a search found.
+
+    Args:
+        id: of the record.
+        score: higher is nearer for cosine and dot.
+        payload: of the record, whole.
+    """
+
+    id: str
+    score: float
+    payload: Mapping[str, JSON]
+
+
+class SearchableSink(Sink, Protocol):
+    """A sink that finds records by their vectors."""
+
+    def search(self, vector: NDArray[np.float32], *, vector_name: str, limit: int) -> Sequence[Hit]:
+        """Return the records nearest to a vector, best first.
+
+        Args:
+            vector: (size,) float32.
+            vector_name: which of the schema's vectors to compare with.
+            limit: most records to return.
+        """
         ...
 
 

@@ -1,0 +1,254 @@
+"""Records into a file of JSON lines: the smallest sink that keeps the law, for export and audit.
+
+A collection is the file `COLLECTION.jsonl`. Its first line is `{"corral_jsonl": 1, "schema": ...}`;
+each further line is a record, `{"id", "vectors", "payload"}`, or a deletion, `{"id", "deleted"}`;
+of several lines for one id the last holds. `optimize` and `close` leave one line for each record.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import BufferedRandom
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corral_sinks import JSON, Record, Schema, SinkError, SinkOptions, VectorParams
+from corral_sinks._checks import check_payload, check_record, source_of
+from corral_sinks._files import collection_name, sync_folder
+from corral_sinks._lock import OwnerLock
+
+__all__ = ["JsonlSink"]
+
+_VERSION = 1
+
+
+class JsonlSink:
+    """One file of JSON lines as a sink; it keeps ids and offsets in memory, and reads the rest.
+
+    Args:
+        options: a path to a folder, and the collection; no url.
+
+    Raises:
+        SinkError: there is no path, or a url too.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        """Keep the options; nothing is opened yet."""
+        if options.url is not None or options.path in {None, ":memory:"}:
+            raise SinkError("a jsonl sink needs --path, a folder, and takes no --url.")
+        folder = Path(str(options.path))
+        self._file = folder / f"{collection_name(options.collection)}.jsonl"
+        self._lock_file = folder / f".{self._file.name}.lock"
+        self._lock: OwnerLock | None = None
+        self._handle: BufferedRandom | None = None
+        self._schema: Schema | None = None
+        self._at: dict[str, tuple[int, str]] = {}
+        self._ids: dict[str, set[str]] = {}
+        self._stale = 0
+        self._closed = False
+
+    # Opening
+
+    def schema(self) -> Schema | None:
+        """What the file's first line says, or None where there is no file."""
+        with self._mapped():
+            self._open()
+        return self._schema
+
+    def _open(self) -> None:
+        if self._closed:
+            raise SinkError(f"the sink for {self._file} is closed.")
+        if self._handle is None and self._file.exists():
+            self._take_lock()
+            self._handle = self._file.open("r+b")
+            self._load(self._handle)
+
+    def _take_lock(self) -> None:
+        if self._lock is None:
+            self._lock = OwnerLock(self._lock_file, f"the collection in {self._file}")
+
+    def _load(self, handle: BufferedRandom) -> None:
+        """Read all lines once; cut off a last one that a crash left unfinished."""
+        self._schema = _read_header(handle.readline(), self._file)
+        at = handle.tell()
+        for line in handle:
+            if not line.endswith(b"\n"):
+                handle.truncate(at)
+                break
+            self._note(json.loads(line), at)
+            at += len(line)
+
+    def _note(self, entry: Mapping[str, Any], at: int) -> None:
+        """Remember where a record stands, or that it is gone."""
+        point = entry["id"]
+        _, source = self._at.pop(point, (0, None))
+        if source is not None:
+            self._ids[source].discard(point)
+            self._stale += 1
+        if "deleted" in entry:
+            self._stale += 1
+        else:
+            source = source_of(entry["payload"]) or ""
+            self._at[point] = at, source
+            self._ids.setdefault(source, set()).add(point)
+
+    def _opened(self) -> tuple[BufferedRandom, Schema]:
+        self._open()
+        if self._handle is None or self._schema is None:
+            raise SinkError(f"there is no collection in {self._file} yet.")
+        return self._handle, self._schema
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Say what the file system or the file's content did not allow."""
+        try:
+            yield
+        except OSError as error:
+            raise SinkError(f"cannot use {self._file}: {error}.") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise SinkError(f"{self._file} is damaged or not corral's: {error!r}.") from error
+
+    # Writing
+
+    def create(self, schema: Schema) -> None:
+        """Make the file; it must not exist."""
+        with self._mapped():
+            self._open()
+            if self._handle is not None:
+                raise SinkError(f"there is a collection in {self._file} already.")
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self._rewrite(schema, ())
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Append records; they are the file system's when this returns."""
+        with self._mapped():
+            _, schema = self._opened()
+        for record in records:
+            check_record(record, schema)
+        self._append([_entry(record) for record in records])
+
+    def set_payload(self, payloads: Mapping[str, Mapping[str, JSON]]) -> None:
+        """Replace payloads of stored records by id, whole, leaving the vectors alone."""
+        for point, payload in payloads.items():
+            check_payload(payload, f"the new payload of record {point}")
+        with self._mapped():
+            self._opened()
+            unknown = payloads.keys() - self._at.keys()
+            if unknown:
+                raise SinkError(f"{self._file} holds no record {min(unknown)}.")
+            entries = [self._read(point) | {"payload": new} for point, new in payloads.items()]
+        self._append(entries)
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete by id; unknown ids are ignored."""
+        with self._mapped():
+            self._opened()
+        self._append([{"id": point, "deleted": True} for point in ids if point in self._at])
+
+    def _append(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        with self._mapped():
+            handle, _ = self._opened()
+            lines = [(entry, _line(entry)) for entry in entries]
+            at = handle.seek(0, os.SEEK_END)
+            try:
+                handle.write(b"".join(line for _, line in lines))
+                handle.flush()
+            except OSError:
+                handle.truncate(at)
+                raise
+            for entry, line in lines:
+                self._note(entry, at)
+                at += len(line)
+
+    # Reading
+
+    def _read(self, point: str) -> dict[str, Any]:
+        handle, _ = self._opened()
+        handle.seek(self._at[point][0])
+        entry: dict[str, Any] = json.loads(handle.readline())
+        return entry
+
+    def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
+        """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
+        with self._mapped():
+            self._opened()
+            ids = self._ids.get(source, ())
+            return {point: self._read(point)["payload"]["metadata"] for point in ids}
+
+    def count(self) -> int:
+        """Exact number of records."""
+        with self._mapped():
+            self._opened()
+        return len(self._at)
+
+    # Finishing
+
+    def flush(self) -> None:
+        """Make all that was written safe against power loss."""
+        with self._mapped():
+            handle, _ = self._opened()
+            os.fsync(handle.fileno())
+
+    def optimize(self) -> None:
+        """Leave one line for each record, in a new file that takes the old one's place."""
+        with self._mapped():
+            _, schema = self._opened()
+            if self._stale:
+                self._rewrite(schema, list(self._at))
+
+    def _rewrite(self, schema: Schema, ids: Sequence[str]) -> None:
+        beside = self._file.with_name(f".{self._file.name}.new")
+        with beside.open("wb") as new:
+            new.write(_line({"corral_jsonl": _VERSION, "schema": asdict(schema)}))
+            for point in ids:
+                new.write(_line(self._read(point)))
+            new.flush()
+            os.fsync(new.fileno())
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+        beside.replace(self._file)
+        sync_folder(self._file.parent)
+        self._at, self._ids, self._stale = {}, {}, 0
+        self._open()
+
+    def close(self) -> None:
+        """Tidy the file and let go of it; twice is harmless."""
+        try:
+            if self._handle is not None:
+                self.optimize()
+        finally:
+            self._closed = True
+            if self._handle is not None:
+                self._handle.close()
+                self._handle = None
+            if self._lock is not None:
+                self._lock.release()
+
+
+def _line(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _entry(record: Record) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "vectors": {name: np.asarray(vector).tolist() for name, vector in record.vectors.items()},
+        "payload": record.payload,
+    }
+
+
+def _read_header(line: bytes, file: Path) -> Schema:
+    header = json.loads(line)
+    if header["corral_jsonl"] != _VERSION:
+        raise SinkError(
+            f"{file} has version {header['corral_jsonl']!r}; this corral reads {_VERSION}."
+        )
+    schema = header["schema"]
+    vectors = {name: VectorParams(**params) for name, params in schema["vectors"].items()}
+    return Schema(vectors=vectors, metadata=schema["metadata"], indexes=schema["indexes"])

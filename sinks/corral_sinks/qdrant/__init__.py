@@ -1,0 +1,11 @@
+"""Qdrant as a sink: a server, the embedded engine, or memory, behind one surface of calls.
+
+Of this project only this package imports qdrant_client and qdrant_edge.
+"""
+
+from corral_sinks.qdrant._clients import MemoryQdrant, connect
+from corral_sinks.qdrant._upload import Limits
+from corral_sinks.qdrant.embedded import EmbeddedQdrant
+from corral_sinks.qdrant.sink import QdrantSink
+
+__all__ = ["EmbeddedQdrant", "Limits", "MemoryQdrant", "QdrantSink", "connect"]

@@ -1,0 +1,181 @@
+"""One embedded collection: a shard of the engine and its sidecar."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+from uuid import uuid4
+
+import numpy as np
+import qdrant_edge as qe
+from qdrant_client import models
+
+from corral_sinks import SinkError
+from corral_sinks._checks import vector_fault
+from corral_sinks._files import sync_folder
+from corral_sinks.qdrant._errors import Place, mapped_errors
+from corral_sinks.qdrant._params import HNSW, edge_config, edge_index
+from corral_sinks.qdrant._sidecar import Sidecar
+
+__all__ = ["SCRATCH", "EmbeddedCollection"]
+
+SCRATCH = ".scratch-"
+"""Begins the name of a folder that a crash may leave behind, and that the next opener removes."""
+
+_MULTIVECTOR_NDIM = 2
+
+
+class EmbeddedCollection:
+    """An open shard and its sidecar; the caller owns the folder.
+
+    Args:
+        folder: holds both.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open what is there.
+
+        Raises:
+            SinkError: it is not ours, or the engine cannot load it.
+        """
+        self.folder = folder
+        self.place = Place(name=f"the embedded collection {folder.name!r} in {folder.parent}")
+        self.sidecar = Sidecar.read(folder)
+        with mapped_errors(self.place):
+            self.shard = qe.EdgeShard.load(str(folder))
+
+    @classmethod
+    def create(cls, folder: Path, sidecar: Sidecar) -> Self:
+        """Make a collection that is there whole or not at all, and open it."""
+        scratch = folder.with_name(f"{SCRATCH}{uuid4()}")
+        config = edge_config(sidecar.vectors, sidecar.sparse_vectors, sidecar.hnsw_config)
+        with mapped_errors(Place(name=f"the embedded Qdrant in {folder.parent}")):
+            scratch.mkdir()
+            shard = qe.EdgeShard.create(str(scratch), config)
+            shard.flush()
+            shard.close()
+            sidecar.write(scratch)
+            scratch.rename(folder)
+            sync_folder(folder.parent)
+        return cls(folder)
+
+    def change(self, **changes: Any) -> None:  # noqa: ANN401
+        """Write a sidecar with other values, then go by it."""
+        sidecar = self.sidecar.model_copy(update=changes)
+        with mapped_errors(self.place):
+            sidecar.write(self.folder)
+        self.sidecar = sidecar
+
+    def update(self, operation: qe.UpdateOperation) -> None:
+        """Apply an operation; it is in the write-ahead log when this returns."""
+        with mapped_errors(self.place):
+            self.shard.update(operation)
+
+    def index(self, field: str, params: models.PayloadSchemaParams) -> None:
+        """Index a payload field; the same again is harmless."""
+        self.update(qe.UpdateOperation.create_field_index(field, edge_index(params)))
+        self.change(indexes={**self.sidecar.indexes, field: params})
+
+    def point(self, given: models.PointStruct) -> qe.Point:
+        """Translate a point.
+
+        Raises:
+            SinkError: a vector or the id does not fit.
+        """
+        vectors = given.vector if isinstance(given.vector, dict) else {"": given.vector}
+        with mapped_errors(self.place):
+            return qe.Point(
+                given.id,
+                {name: self._vector(given.id, name, vector) for name, vector in vectors.items()},
+                given.payload or {},
+            )
+
+    def _vector(self, point: object, name: str, given: object) -> Any:  # noqa: ANN401
+        if isinstance(given, models.SparseVector) and name in self.sidecar.sparse_vectors:
+            if not np.isfinite(given.values).all():
+                raise SinkError(f"point {point}: its vector {name!r} is not finite.")
+            return qe.SparseVector(given.indices, given.values)
+        params = self.sidecar.vectors.get(name)
+        if params is None:
+            known = [*self.sidecar.vectors, *self.sidecar.sparse_vectors]
+            raise SinkError(
+                f"point {point}: {self.place.name} has no vector {name!r} of that kind; it has "
+                f"{known}."
+            )
+        if not isinstance(given, list | np.ndarray):
+            raise SinkError(
+                f"point {point}: its vector {name!r} is a {type(given).__name__}, not numbers; the "
+                "embedded Qdrant embeds nothing itself."
+            )
+        return _checked(point, name, given, params)
+
+    def info(self) -> models.CollectionInfo:
+        """Describe the collection as a server would."""
+        with mapped_errors(self.place):
+            found = self.shard.info()
+        sidecar = self.sidecar
+        return models.CollectionInfo(
+            status=models.CollectionStatus.GREEN,
+            optimizer_status=models.OptimizersStatusOneOf.OK,
+            points_count=found.points_count,
+            indexed_vectors_count=found.indexed_vectors_count,
+            segments_count=found.segments_count,
+            config=models.CollectionConfig(
+                params=models.CollectionParams(
+                    vectors=sidecar.vectors.get("", sidecar.vectors),
+                    sparse_vectors=sidecar.sparse_vectors or None,
+                ),
+                hnsw_config=HNSW.model_copy(
+                    update=sidecar.hnsw_config.model_dump(exclude_none=True)
+                    if sidecar.hnsw_config
+                    else {}
+                ),
+                # The engine optimises when told, and flushes when told.
+                optimizer_config=models.OptimizersConfig(
+                    default_segment_number=0, flush_interval_sec=0
+                ),
+                metadata=sidecar.metadata or None,
+            ),
+            payload_schema={
+                field: models.PayloadIndexInfo(
+                    data_type=models.PayloadSchemaType(params.type.value),
+                    params=params,
+                    points=found.payload_schema[field].points,
+                )
+                for field, params in sidecar.indexes.items()
+            },
+        )
+
+    def close(self) -> None:
+        """Flush, then let go of the shard; closing it is tried even if flushing fails."""
+        with mapped_errors(self.place):
+            try:
+                self.shard.flush()
+            finally:
+                self.shard.close()
+
+    def remove(self) -> None:
+        """Close and delete; a crash on the way leaves it whole or gone."""
+        self.close()
+        with mapped_errors(self.place):
+            scratch = self.folder.with_name(f"{SCRATCH}{uuid4()}")
+            self.folder.rename(scratch)
+            sync_folder(scratch.parent)
+            shutil.rmtree(scratch)
+
+
+def _checked(
+    point: object,
+    name: str,
+    given: Sequence[Any] | np.ndarray[Any, Any],
+    params: models.VectorParams,
+) -> Any:  # noqa: ANN401
+    """Return a dense vector or multivector as the engine takes it, or refuse it."""
+    vector = np.asarray(given, dtype=np.float32)
+    several = params.multivector_config is not None
+    rows = vector if several and vector.ndim == _MULTIVECTOR_NDIM and len(vector) else [vector]
+    for row in rows:
+        fault = vector_fault(row, params.size, directed=params.distance is models.Distance.COSINE)
+        if fault is not None:
+            raise SinkError(f"point {point}: its vector {name!r} {fault}.")
+    return vector.tolist() if several else vector

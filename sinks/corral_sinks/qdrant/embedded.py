@@ -1,0 +1,500 @@
+"""The embedded engine behind the part of QdrantClient's surface that readers and writers use."""
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, Self
+from uuid import UUID
+
+import qdrant_edge as qe
+from qdrant_client import QdrantClient, models
+
+from corral_sinks import SinkError
+from corral_sinks._files import collection_name as checked_name
+from corral_sinks._lock import OwnerLock
+from corral_sinks.qdrant._collection import SCRATCH, EmbeddedCollection
+from corral_sinks.qdrant._errors import Place, mapped_errors
+from corral_sinks.qdrant._filters import edge_filter
+from corral_sinks.qdrant._params import index_params
+from corral_sinks.qdrant._queries import (
+    edge_payload,
+    edge_prefetches,
+    edge_query,
+    edge_search,
+    record,
+    scored,
+)
+from corral_sinks.qdrant._sidecar import SIDECAR, Sidecar
+
+__all__ = ["EmbeddedQdrant"]
+
+_LOCK = ".corral.lock"
+_DONE = models.UpdateResult(status=models.UpdateStatus.COMPLETED)
+_TRIVIAL = frozenset({"consistency", "ordering", "timeout", "wait"})
+"""Options of a cluster that one copy in one process meets by itself."""
+_MODES = {
+    None: qe.UpdateMode.Upsert,
+    models.UpdateMode.UPSERT: qe.UpdateMode.Upsert,
+    models.UpdateMode.INSERT_ONLY: qe.UpdateMode.InsertOnly,
+    models.UpdateMode.UPDATE_ONLY: qe.UpdateMode.UpdateOnly,
+}
+
+_PointsSelector = (
+    models.Filter | models.FilterSelector | models.PointIdsList | Sequence[int | str | UUID]
+)
+
+
+class EmbeddedQdrant:
+    """Qdrant's own engine in this process, over a folder.
+
+    It takes and gives `qdrant_client.models`, and stands in for a QdrantClient wherever only the
+    methods below are called, as langchain-qdrant's QdrantVectorStore does. What QdrantClient can
+    and this cannot do is refused with the reason, never ignored; `wait`, `ordering`, `timeout` and
+    `consistency` are accepted, since every call here is done when it returns.
+
+    One folder holds any number of collections, a sub-folder each. One client owns it at a time.
+    A write is in the write-ahead log when its call returns, so it outlives this process, however
+    that ends; `flush` makes it safe against power loss too. Until `optimize` searches are exact
+    scans. Any number of threads may call, but the engine holds the GIL while it works, `optimize`
+    included, so that no other Python thread runs meanwhile.
+
+    Args:
+        path: the folder. It is made with the first collection.
+
+    Raises:
+        SinkUnavailableError: another client, here or in another process, holds the folder.
+        SinkError: the folder is another program's, or cannot be used.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Take hold of the folder if it is there."""
+        self._root = Path(path)
+        self._place = Place(name=f"the embedded Qdrant in {self._root}")
+        self._guard = threading.RLock()
+        self._open: dict[str, EmbeddedCollection] = {}
+        self._lock: OwnerLock | None = None
+        self._closed = False
+        if os.path.lexists(self._root):
+            self._hold()
+
+    def _hold(self) -> None:
+        """Own the folder from here on."""
+        with mapped_errors(self._place):
+            self._root.mkdir(parents=True, exist_ok=True)
+            if not (self._root / _LOCK).exists():
+                _refuse_strangers(self._root)
+            self._lock = OwnerLock(self._root / _LOCK, str(self._place.name))
+            for scratch in self._root.glob(f"{SCRATCH}*"):
+                shutil.rmtree(scratch)
+
+    def _collection(self, name: str) -> EmbeddedCollection:
+        """Return an open collection; opens it at its first use."""
+        with self._guard:
+            self._refuse_closed()
+            found = self._open.get(checked_name(name))
+            if found is None:
+                if not self.collection_exists(name):
+                    raise SinkError(
+                        f"{self._place.name} has no collection {name!r}; it has "
+                        f"{[known.name for known in self.get_collections().collections]}."
+                    )
+                found = self._open[name] = EmbeddedCollection(self._root / name)
+            return found
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise SinkError(f"{self._place.name} is closed.")
+
+    # Collections
+
+    def collection_exists(self, collection_name: str) -> bool:
+        """Whether a collection of that name is there."""
+        self._refuse_closed()
+        return (self._root / checked_name(collection_name)).is_dir()
+
+    def get_collections(self) -> models.CollectionsResponse:
+        """Name the folder's collections."""
+        self._refuse_closed()
+        with mapped_errors(self._place):
+            found = sorted(file.parent.name for file in self._root.glob(f"*/{SIDECAR}"))
+        return models.CollectionsResponse(
+            collections=[
+                models.CollectionDescription(name=name)
+                for name in found
+                if not name.startswith(SCRATCH)
+            ]
+        )
+
+    def get_collection(self, collection_name: str) -> models.CollectionInfo:
+        """Describe a collection: vectors, indexes, metadata, counts."""
+        return self._collection(collection_name).info()
+
+    def create_collection(
+        self,
+        collection_name: str,
+        vectors_config: models.VectorParams | Mapping[str, models.VectorParams] | None = None,
+        sparse_vectors_config: Mapping[str, models.SparseVectorParams] | None = None,
+        hnsw_config: models.HnswConfigDiff | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> bool:
+        """Make a collection; it must not exist."""
+        _refuse_options("create_collection", options)
+        vectors = (
+            {"": vectors_config}
+            if isinstance(vectors_config, models.VectorParams)
+            else dict(vectors_config or {})
+        )
+        sidecar = Sidecar(
+            vectors=vectors,
+            sparse_vectors=dict(sparse_vectors_config or {}),
+            hnsw_config=hnsw_config,
+            metadata=dict(metadata or {}),
+        )
+        with self._guard:
+            if self.collection_exists(collection_name):
+                raise SinkError(f"{self._place.name} has a collection {collection_name!r} already.")
+            if self._lock is None:
+                self._hold()
+            self._open[collection_name] = EmbeddedCollection.create(
+                self._root / collection_name, sidecar
+            )
+        return True
+
+    def update_collection(
+        self,
+        collection_name: str,
+        metadata: Mapping[str, Any] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> bool:
+        """Merge metadata into a collection's; other settings stay as they were made."""
+        _refuse_options("update_collection", options)
+        with self._guard:
+            collection = self._collection(collection_name)
+            collection.change(metadata={**collection.sidecar.metadata, **(metadata or {})})
+        return True
+
+    def delete_collection(self, collection_name: str, **options: Any) -> bool:  # noqa: ANN401
+        """Delete a collection and its files; False if there was none."""
+        _refuse_options("delete_collection", options)
+        with self._guard:
+            if not self.collection_exists(collection_name):
+                return False
+            self._collection(collection_name).remove()
+            del self._open[collection_name]
+        return True
+
+    def create_payload_index(
+        self,
+        collection_name: str,
+        field_name: str,
+        field_schema: models.PayloadSchemaType | models.PayloadSchemaParams,
+        **options: Any,  # noqa: ANN401
+    ) -> models.UpdateResult:
+        """Index a payload field."""
+        _refuse_options("create_payload_index", options)
+        with self._guard:
+            self._collection(collection_name).index(field_name, index_params(field_schema))
+        return _DONE
+
+    # Writing
+
+    def upsert(
+        self,
+        collection_name: str,
+        points: Sequence[models.PointStruct],
+        update_filter: models.Filter | None = None,
+        update_mode: models.UpdateMode | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> models.UpdateResult:
+        """Write points, all or none.
+
+        Raises:
+            SinkError: a vector is undeclared, not finite, of another length, or without direction
+                under cosine; an id is neither an unsigned integer nor a UUID.
+        """
+        _refuse_options("upsert", options)
+        if not isinstance(points, Sequence):
+            raise SinkError(f"upsert takes a list of PointStruct; got a {type(points).__name__}.")
+        collection = self._collection(collection_name)
+        translated = [collection.point(point) for point in points]
+        collection.update(
+            qe.UpdateOperation.upsert_points(
+                translated, condition=edge_filter(update_filter), update_mode=_MODES[update_mode]
+            )
+        )
+        return _DONE
+
+    def delete(
+        self,
+        collection_name: str,
+        points_selector: _PointsSelector,
+        **options: Any,  # noqa: ANN401
+    ) -> models.UpdateResult:
+        """Delete points by id or by filter; unknown ids are ignored."""
+        _refuse_options("delete", options)
+        return self._update(
+            collection_name,
+            points_selector,
+            qe.UpdateOperation.delete_points,
+            qe.UpdateOperation.delete_points_by_filter,
+        )
+
+    def set_payload(
+        self,
+        collection_name: str,
+        payload: Mapping[str, Any],
+        points: _PointsSelector,
+        key: str | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> models.UpdateResult:
+        """Set fields of points' payloads, keeping the others."""
+        _refuse_options("set_payload", options)
+        fields = dict(payload)
+        return self._update(
+            collection_name,
+            points,
+            lambda ids: qe.UpdateOperation.set_payload(ids, fields, key),
+            lambda condition: qe.UpdateOperation.set_payload_by_filter(condition, fields, key),
+        )
+
+    def overwrite_payload(
+        self,
+        collection_name: str,
+        payload: Mapping[str, Any],
+        points: _PointsSelector,
+        key: str | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> models.UpdateResult:
+        """Replace points' payloads whole."""
+        _refuse_options("overwrite_payload", options)
+        fields = dict(payload)
+        return self._update(
+            collection_name,
+            points,
+            lambda ids: qe.UpdateOperation.overwrite_payload(ids, fields, key),
+            lambda condition: qe.UpdateOperation.overwrite_payload_by_filter(
+                condition, fields, key
+            ),
+        )
+
+    def batch_update_points(
+        self,
+        collection_name: str,
+        update_operations: Sequence[object],
+        **options: Any,  # noqa: ANN401
+    ) -> list[models.UpdateResult]:
+        """Apply several operations in order: upserts of points, deletions, payload changes."""
+        _refuse_options("batch_update_points", options)
+        return [self._apply(collection_name, operation) for operation in update_operations]
+
+    def _apply(self, name: str, operation: object) -> models.UpdateResult:
+        match operation:
+            case models.UpsertOperation(upsert=models.PointsList(points=points)):
+                return self.upsert(name, points)
+            case models.DeleteOperation(delete=selector):
+                return self.delete(name, selector)
+            case models.SetPayloadOperation(set_payload=change):
+                return self.set_payload(name, change.payload, _selected(change), change.key)
+            case models.OverwritePayloadOperation(overwrite_payload=change):
+                return self.overwrite_payload(name, change.payload, _selected(change), change.key)
+        raise SinkError(
+            f"corral's embedded Qdrant applies no {type(operation).__name__} of that form."
+        )
+
+    def _update(
+        self,
+        name: str,
+        selector: _PointsSelector,
+        by_ids: Callable[[list[int | UUID | str]], qe.UpdateOperation],
+        by_filter: Callable[[qe.Filter], qe.UpdateOperation],
+    ) -> models.UpdateResult:
+        collection = self._collection(name)
+        given = selector
+        if isinstance(given, models.FilterSelector):
+            given = given.filter
+        if isinstance(given, models.PointIdsList):
+            given = given.points
+        with mapped_errors(collection.place):
+            if isinstance(given, models.Filter):
+                operation = by_filter(edge_filter(given) or qe.Filter())
+            else:
+                operation = by_ids(list(given))
+        collection.update(operation)
+        return _DONE
+
+    # Reading
+
+    def query_points(
+        self,
+        collection_name: str,
+        query: object = None,
+        using: str | None = None,
+        prefetch: models.Prefetch | Sequence[models.Prefetch] | None = None,
+        query_filter: models.Filter | None = None,
+        search_params: models.SearchParams | None = None,
+        limit: int = 10,
+        offset: int | None = None,
+        with_payload: object = True,
+        with_vectors: bool | Sequence[str] = False,
+        score_threshold: float | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> models.QueryResponse:
+        """Rank points by a vector or another query, through any stages before."""
+        _refuse_options("query_points", options)
+        collection = self._collection(collection_name)
+        with mapped_errors(collection.place):
+            found = collection.shard.query(
+                qe.QueryRequest(
+                    limit=limit,
+                    offset=offset,
+                    query=edge_query(query, using, limit),
+                    prefetches=edge_prefetches(prefetch),
+                    filter=edge_filter(query_filter),
+                    params=edge_search(search_params),
+                    score_threshold=score_threshold,
+                    with_payload=edge_payload(with_payload),
+                    with_vector=_vectors(with_vectors),
+                )
+            )
+        return models.QueryResponse(points=[scored(point) for point in found])
+
+    def retrieve(
+        self,
+        collection_name: str,
+        ids: Sequence[int | str | UUID],
+        with_payload: object = True,
+        with_vectors: bool | Sequence[str] = False,
+        **options: Any,  # noqa: ANN401
+    ) -> list[models.Record]:
+        """Return points by id; unknown ids are left out."""
+        _refuse_options("retrieve", options)
+        collection = self._collection(collection_name)
+        with mapped_errors(collection.place):
+            found = collection.shard.retrieve(
+                list(ids), edge_payload(with_payload), _vectors(with_vectors)
+            )
+        return [record(point) for point in found]
+
+    def scroll(
+        self,
+        collection_name: str,
+        scroll_filter: models.Filter | None = None,
+        limit: int = 10,
+        order_by: str | models.OrderBy | None = None,
+        offset: int | str | UUID | None = None,
+        with_payload: object = True,
+        with_vectors: bool | Sequence[str] = False,
+        **options: Any,  # noqa: ANN401
+    ) -> tuple[list[models.Record], int | str | None]:
+        """Return a page of points, and the id that the next page begins with, or None."""
+        _refuse_options("scroll", options)
+        collection = self._collection(collection_name)
+        order = None if order_by is None else models.OrderByQuery(order_by=order_by)
+        with mapped_errors(collection.place):
+            found, following = collection.shard.scroll(
+                qe.ScrollRequest(
+                    offset=offset,
+                    limit=limit,
+                    filter=edge_filter(scroll_filter),
+                    with_payload=edge_payload(with_payload),
+                    with_vector=_vectors(with_vectors),
+                    order_by=edge_query(order, None, limit),
+                )
+            )
+        following = str(following) if isinstance(following, UUID) else following
+        return [record(point) for point in found], following
+
+    def count(
+        self,
+        collection_name: str,
+        count_filter: models.Filter | None = None,
+        exact: bool = True,
+        **options: Any,  # noqa: ANN401
+    ) -> models.CountResult:
+        """Count points."""
+        _refuse_options("count", options)
+        collection = self._collection(collection_name)
+        with mapped_errors(collection.place):
+            request = qe.CountRequest(exact=exact, filter=edge_filter(count_filter))
+            return models.CountResult(count=collection.shard.count(request))
+
+    # What a server does by itself
+
+    def flush(self, collection_name: str) -> None:
+        """Make what was written safe against power loss."""
+        collection = self._collection(collection_name)
+        with mapped_errors(collection.place):
+            collection.shard.flush()
+
+    def optimize(self, collection_name: str) -> bool:
+        """Build the HNSW graph where there is enough to index; False if nothing was to do."""
+        collection = self._collection(collection_name)
+        with mapped_errors(collection.place):
+            return collection.shard.optimize()
+
+    def close(self) -> None:
+        """Flush all, let go of the folder; twice is harmless."""
+        with self._guard, contextlib.ExitStack() as stack:
+            self._closed = True
+            if self._lock is not None:
+                stack.callback(self._lock.release)
+            for collection in self._open.values():
+                stack.callback(collection.close)
+            self._open.clear()
+
+    def __enter__(self) -> Self:
+        """Use it for a block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what QdrantClient has and this has not, with the reason."""
+        if hasattr(QdrantClient, name):
+            raise AttributeError(
+                f"corral's embedded Qdrant has no {name}: the engine in this process is one shard "
+                "without aliases, snapshots or cluster, and corral wraps the calls that reading "
+                "and writing need. A Qdrant server has it (--url)."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _refuse_strangers(root: Path) -> None:
+    """Refuse a folder that holds something else than collections."""
+    strangers = sorted(
+        entry.name
+        for entry in root.iterdir()
+        if not (entry / SIDECAR).is_file() and not entry.name.startswith(SCRATCH)
+    )
+    if strangers:
+        raise SinkError(
+            f"{root} was not made by corral: it holds {', '.join(strangers[:3])}"
+            f"{', ...' if len(strangers) > 3 else ''}. Give a new or an empty folder."  # noqa: PLR2004
+        )
+
+
+def _refuse_options(method: str, options: Mapping[str, object]) -> None:
+    odd = sorted(name for name in options.keys() - _TRIVIAL if options[name] is not None)
+    if odd:
+        raise SinkError(
+            f"{method} of corral's embedded Qdrant knows no {', '.join(odd)}: one shard in one "
+            "process has no such setting, or corral does not translate it. A server has it."
+        )
+
+
+def _selected(change: models.SetPayload) -> _PointsSelector:
+    if change.points is not None:
+        return change.points
+    if change.filter is None:
+        raise SinkError("a change of payloads needs points or a filter.")
+    return change.filter
+
+
+def _vectors(given: bool | Sequence[str]) -> bool | list[str]:
+    return given if isinstance(given, bool) else list(given)

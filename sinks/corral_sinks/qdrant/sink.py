@@ -1,0 +1,392 @@
+"""Records into Qdrant."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from qdrant_client import QdrantClient, models
+
+from corral_sinks import (
+    JSON,
+    Hit,
+    Record,
+    Schema,
+    SinkError,
+    SinkOptions,
+    SinkUnavailableError,
+    VectorParams,
+)
+from corral_sinks._checks import check_payload, check_record, source_of, vector_fault
+from corral_sinks.qdrant._clients import MemoryQdrant, connect, place_of
+from corral_sinks.qdrant._errors import Place, TooLargeError, TransientError, mapped_errors
+from corral_sinks.qdrant._upload import Limits, batches, record_bytes, retried
+from corral_sinks.qdrant.embedded import EmbeddedQdrant
+
+__all__ = ["QdrantSink"]
+
+_T = TypeVar("_T")
+
+_PAGE = 1000
+_ID_BYTES = 40
+_ADVICE = (
+    " Check that the server runs and that address and port are right (REST is on 6333 unless "
+    "changed), or store in a folder of this machine with --path DIR."
+)
+
+
+class QdrantSink:
+    """One collection of a server, of the embedded engine, or in memory, as a sink.
+
+    Args:
+        options: exactly one of url and path, and the collection.
+        client: use this one, and leave it open at the end; None to connect at the first call.
+        limits: of requests and retries.
+
+    Raises:
+        SinkError: neither or both of url and path are given.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        *,
+        client: QdrantClient | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Keep the options; nothing is connected yet."""
+        if client is None and (options.url is None) == (options.path is None):
+            raise SinkError(
+                "a Qdrant sink needs --url (a server) or --path (a folder, or :memory:), one of "
+                "them."
+            )
+        self._options = options
+        self._name = options.collection
+        self._limits = limits or Limits()
+        self._place = (
+            place_of(options.url)
+            if options.url is not None
+            else Place(name=f"the Qdrant in {options.path or 'the given client'}")
+        )
+        self._client = client
+        self._owned = client is None
+        self._reached = False
+        self._closed = False
+        self._schema: Schema | None = None
+
+    @property
+    def client(self) -> QdrantClient:
+        """The client behind it, connected; it ends with the sink unless it was given.
+
+        Raises:
+            SinkError: it cannot be had, or the sink is closed.
+        """
+        if self._closed:
+            raise SinkError(f"the sink for {self._place.name} is closed.")
+        if self._client is None:
+            self._client = connect(url=self._options.url, path=self._options.path)
+        return self._client
+
+    def _call(self, call: Callable[[int], _T]) -> _T:
+        """Call the client: mapped errors, retries, and a shorter patience for the first contact."""
+
+        def attempt(seconds: int) -> _T:
+            with mapped_errors(self._place):
+                return call(seconds)
+
+        limits = self._limits
+        seconds = limits.total_seconds if self._reached else limits.contact_seconds
+        try:
+            result = retried(attempt, limits=limits, seconds=seconds)
+        except SinkUnavailableError as error:
+            if self._reached or self._options.url is None:
+                raise
+            raise SinkUnavailableError(f"{error}{_ADVICE}") from error
+        self._reached = True
+        return result
+
+    # Schema
+
+    def schema(self) -> Schema | None:
+        """What the collection is made of, or None where there is none yet.
+
+        A single unnamed vector has the name "". Payload indexes have no effect in memory, and none
+        are told of there.
+        """
+        client = self.client
+        if not self._call(lambda _: client.collection_exists(self._name)):
+            return None
+        self._schema = _schema_of(self._call(lambda _: client.get_collection(self._name)))
+        return self._schema
+
+    def _known_schema(self) -> Schema:
+        schema = self._schema or self.schema()
+        if schema is None:
+            raise SinkError(f"{self._place.name} has no collection {self._name!r} yet.")
+        return schema
+
+    def create(self, schema: Schema) -> None:
+        """Make the collection and its payload indexes; it must not exist.
+
+        Raises:
+            SinkError: it exists, or the server keeps no metadata (before version 1.16).
+        """
+        client = self.client
+        if self.schema() is not None:
+            raise SinkError(f"{self._place.name} has a collection {self._name!r} already.")
+
+        def make(seconds: int) -> None:
+            # A try before this one may have made it, and its answer been lost.
+            if not client.collection_exists(self._name):
+                client.create_collection(
+                    self._name,
+                    vectors_config={
+                        name: models.VectorParams(size=params.size, distance=_distance(params))
+                        for name, params in schema.vectors.items()
+                    },
+                    metadata=dict(schema.metadata),
+                    timeout=seconds,
+                )
+
+        self._call(make)
+        for field in schema.indexes:
+            self._index(field)
+        made = self.schema()
+        if made is None or made.metadata != json.loads(json.dumps(schema.metadata)):
+            raise SinkError(
+                f"{self._place.name} did not keep the metadata of collection {self._name!r}. "
+                "Servers keep it from version 1.16 on; use one, and delete this collection first."
+            )
+
+    def _index(self, field: str) -> None:
+        client = self.client
+        if self._in_memory:
+            return
+        self._applied(
+            lambda seconds: client.create_payload_index(
+                self._name, field, models.PayloadSchemaType.KEYWORD, timeout=seconds
+            )
+        )
+
+    # Writing
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Write records, whole, overwriting those of equal id.
+
+        Raises:
+            SinkError: a record does not fit the schema, or alone is larger than a request may be;
+                nothing of this call is written then.
+            SinkUnavailableError: the server took longer than `total_seconds` for a batch; those
+                before are written.
+        """
+        schema = self._known_schema()
+        sized = [(record, self._size(record, schema)) for record in records]
+        for batch in batches(sized, self._limits):
+            self._send(batch)
+
+    def _size(self, record: Record, schema: Schema) -> int:
+        """Bytes that a record takes in a request; refuses one that fits in none."""
+        size = record_bytes(record, check_record(record, schema))
+        if size > self._limits.request_bytes and not (self._embedded or self._in_memory):
+            size = len(_point(record).model_dump_json().encode())
+            if size > self._limits.request_bytes:
+                raise _oversized(record, f"{size:,} bytes as JSON", self._limits)
+        return size
+
+    @property
+    def _embedded(self) -> EmbeddedQdrant | None:
+        client: object = self.client  # typed as a QdrantClient, which it stands in for
+        return client if isinstance(client, EmbeddedQdrant) else None
+
+    @property
+    def _in_memory(self) -> bool:
+        return isinstance(self.client, MemoryQdrant)
+
+    def _send(self, batch: Sequence[Record]) -> None:
+        """Write a batch; in halves where the server takes less at once."""
+        client = self.client
+        points = [_point(record) for record in batch]
+        try:
+            self._applied(lambda seconds: client.upsert(self._name, points, timeout=seconds))
+        except TooLargeError as error:
+            if len(batch) == 1:
+                raise _oversized(batch[0], str(error), self._limits) from error
+            middle = len(batch) // 2
+            self._send(batch[:middle])
+            self._send(batch[middle:])
+
+    def _applied(self, call: Callable[[int], models.UpdateResult]) -> None:
+        """Call until the server says that a write was applied, not just accepted."""
+
+        def checked(seconds: int) -> None:
+            _refuse_unapplied(call(seconds), self._place)
+
+        self._call(checked)
+
+    def set_payload(self, payloads: Mapping[str, Mapping[str, JSON]]) -> None:
+        """Replace payloads of stored records by id, whole, leaving the vectors alone."""
+        client = self.client
+        sized = [
+            (
+                models.OverwritePayloadOperation(
+                    overwrite_payload=models.SetPayload(payload=dict(payload), points=[point])
+                ),
+                check_payload(payload, f"the new payload of record {point}"),
+            )
+            for point, payload in payloads.items()
+        ]
+        for batch in batches(sized, self._limits):
+
+            def change(seconds: int, batch: list[models.OverwritePayloadOperation] = batch) -> None:
+                for result in client.batch_update_points(self._name, batch, timeout=seconds):
+                    _refuse_unapplied(result, self._place)
+
+            self._call(change)
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete by id; unknown ids are ignored."""
+        client = self.client
+        for batch in batches(((point, _ID_BYTES) for point in ids), self._limits):
+            selector = models.PointIdsList(points=list(batch))
+            self._applied(
+                lambda seconds, selector=selector: client.delete(  # type: ignore[misc]
+                    self._name, selector, timeout=seconds
+                )
+            )
+
+    # Reading
+
+    def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
+        """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
+        client = self.client
+        condition = models.Filter(
+            must=[
+                models.FieldCondition(key="metadata.source", match=models.MatchValue(value=source))
+            ]
+        )
+        found: dict[str, Mapping[str, JSON]] = {}
+        offset: models.ExtendedPointId | None = None
+        while True:
+            page, offset = self._call(
+                lambda seconds, offset=offset: client.scroll(  # type: ignore[misc]
+                    self._name,
+                    scroll_filter=condition,
+                    limit=_PAGE,
+                    offset=offset,
+                    with_payload=["metadata"],
+                    timeout=seconds,
+                )
+            )
+            found.update((str(point.id), (point.payload or {})["metadata"]) for point in page)
+            if offset is None:
+                return found
+
+    def count(self) -> int:
+        """Exact number of records."""
+        client = self.client
+        return self._call(
+            lambda seconds: client.count(self._name, exact=True, timeout=seconds)
+        ).count
+
+    def search(self, vector: NDArray[np.float32], *, vector_name: str, limit: int) -> Sequence[Hit]:
+        """Return the records nearest to a vector, best first.
+
+        Args:
+            vector: (size,) float32.
+            vector_name: which of the schema's vectors to compare with.
+            limit: most records to return.
+
+        Raises:
+            SinkError: there is no such vector, or it has another size.
+        """
+        client = self.client
+        params = self._known_schema().vectors.get(vector_name)
+        if params is None:
+            raise SinkError(
+                f"collection {self._name!r} has no vector {vector_name!r}; it has "
+                f"{sorted(self._known_schema().vectors)}."
+            )
+        fault = vector_fault(vector, params.size, directed=params.distance == "cosine")
+        if fault is not None:
+            raise SinkError(f"the query vector for {vector_name!r} {fault}.")
+        found = self._call(
+            lambda seconds: client.query_points(
+                self._name,
+                query=vector.tolist(),
+                using=vector_name or None,
+                limit=limit,
+                timeout=seconds,
+            )
+        )
+        return [
+            Hit(id=str(point.id), score=point.score, payload=point.payload or {})
+            for point in found.points
+        ]
+
+    # What a server does by itself
+
+    def flush(self) -> None:
+        """Make all that was written safe against power loss, where the store leaves that to us."""
+        if self._embedded is not None:
+            self._embedded.flush(self._name)
+
+    def optimize(self) -> None:
+        """Build the HNSW graph of an embedded collection; a server does it by itself."""
+        if self._embedded is not None:
+            self._embedded.optimize(self._name)
+
+    def close(self) -> None:
+        """Let go of the client, unless it was given; twice is harmless."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None and self._owned:
+            with mapped_errors(self._place):
+                client.close()
+
+
+def _point(record: Record) -> models.PointStruct:
+    return models.PointStruct(
+        id=record.id,
+        vector={name: vector.tolist() for name, vector in record.vectors.items()},
+        payload=dict(record.payload),
+    )
+
+
+def _oversized(record: Record, size: str, limits: Limits) -> SinkError:
+    return SinkError(
+        f"record {record.id} of {source_of(record.payload) or 'no source'!r} alone is larger than "
+        f"the server takes in one request: {size} "
+        f"(service.max_request_size_mb, {limits.request_bytes // 2**20} unless changed). Make "
+        "chunks or metadata smaller."
+    )
+
+
+def _refuse_unapplied(result: models.UpdateResult, place: Place) -> None:
+    if result.status is not models.UpdateStatus.COMPLETED:
+        raise TransientError(
+            f"{place.name} has accepted a write but not applied it ({result.status.value})."
+        )
+
+
+def _distance(params: VectorParams) -> models.Distance:
+    try:
+        return models.Distance[params.distance.upper()]
+    except KeyError as error:
+        raise SinkError(
+            f"Qdrant has no distance {params.distance!r}; it has "
+            f"{', '.join(known.name.lower() for known in models.Distance)}."
+        ) from error
+
+
+def _schema_of(info: models.CollectionInfo) -> Schema:
+    given = info.config.params.vectors
+    vectors = {"": given} if isinstance(given, models.VectorParams) else given or {}
+    return Schema(
+        vectors={
+            name: VectorParams(size=params.size, distance=params.distance.name.lower())
+            for name, params in vectors.items()
+        },
+        metadata=info.config.metadata or {},
+        indexes=sorted(info.payload_schema),
+    )
