@@ -1,6 +1,11 @@
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 from texts import BLANK_TEXTS, TEXTS
 
 from golden import MINILM_JSON, minilm, sha256
@@ -28,3 +33,19 @@ def test_the_ids_are_whole_and_wrapped_once():
     for name, ids in golden.ids.items():
         assert (ids[0], ids[-1]) == (CLS, SEP), name
         assert not np.isin(ids[1:-1], (CLS, SEP)).any(), name
+
+
+@pytest.mark.reference
+def test_the_numpy_forward_passes_equal_transformers():
+    pytest.importorskip("torch", reason="torch comes with the reference group")
+    pytest.importorskip("transformers", reason="transformers comes with the reference group")
+    here = Path(__file__).parent
+    checked = subprocess.run(
+        [sys.executable, here / "check_references.py"],
+        env={**os.environ, "PYTHONPATH": str(here.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "llama" in checked.stdout
