@@ -51,6 +51,11 @@ class TextTokenizer(Protocol):
         """Special tokens behind every text."""
         ...
 
+    @property
+    def eos_id(self) -> int | None:
+        """End of a text."""
+        ...
+
     def encode(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Ids (n,) and offsets (n, 2), without special tokens."""
         ...
@@ -113,13 +118,21 @@ class SequenceBuilder:
             InputTooLongError: a text is too long and the policy is "error".
             UsageError: the prefix leaves no room for text.
         """
-        encoded = self.tokenizer.encode_batch([self.prefix + text for text in texts])
+        encoded = self._encode([self.prefix + text for text in texts])
         return [self._one(number, texts[number], ids) for number, ids in enumerate(encoded)]
 
     def count(self, text: str) -> int:
         """Count the tokens of the whole text, prefix and special tokens included."""
-        (ids,) = self.tokenizer.encode_batch([self.prefix + text])
+        (ids,) = self._encode([self.prefix + text])
         return self._n_special + len(ids)
+
+    def _encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """Tokenise; where the model reads nothing round a text, an empty one is an EOS."""
+        encoded = self.tokenizer.encode_batch(texts)
+        if self._n_special:
+            return encoded
+        nothing = np.asarray([self.tokenizer.eos_id or 0], dtype=np.int32)
+        return [ids if len(ids) else nothing for ids in encoded]
 
     @property
     def _n_special(self) -> int:

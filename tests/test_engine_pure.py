@@ -1,0 +1,227 @@
+"""The engine's decisions: pooling, splitting, packing, normalising. No llama.cpp in here."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from corral.engine.batching import Job, common_prefix, plan_jobs
+from corral.engine.options import EngineOptions, Sizes
+from corral.engine.pooling import PoolingType, SplitRule, combine, split_rule
+from corral.engine.vectors import defect, finish, normalize, parse_norm
+from corral.errors import PoolingError, UsageError
+
+WHOLE, LAST, MEAN, ALL = (
+    SplitRule.WHOLE,
+    SplitRule.LAST_PART,
+    SplitRule.WEIGHTED_MEAN,
+    SplitRule.COLLECT,
+)
+
+
+@pytest.mark.parametrize(
+    ("pooling_type", "when_causal_with_memory"),
+    [
+        (PoolingType.NONE, ALL),
+        (PoolingType.MEAN, MEAN),
+        (PoolingType.CLS, WHOLE),
+        (PoolingType.LAST, LAST),
+        (PoolingType.RANK, LAST),
+    ],
+)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_only_causal_models_with_memory_may_split(
+    pooling_type, when_causal_with_memory, causal, has_memory
+):
+    expected = when_causal_with_memory if causal and has_memory else WHOLE
+    assert split_rule(pooling_type, causal=causal, has_memory=has_memory) is expected
+
+
+@pytest.mark.parametrize("value", ["mean", "MEAN", 1, PoolingType.MEAN])
+def test_pooling_types_are_read_by_name_and_number(value):
+    assert PoolingType.parse(value) is PoolingType.MEAN
+
+
+@pytest.mark.parametrize("value", ["median", 5, -1])
+def test_an_unknown_pooling_type_is_refused_with_the_choices(value):
+    with pytest.raises(PoolingError, match="none, mean, cls, last, rank"):
+        PoolingType.parse(value)
+
+
+def test_parts_combine_as_their_rule_says():
+    rows = [np.array([1, 2], np.float32), np.array([4, 8], np.float32)]
+    np.testing.assert_array_equal(combine(LAST, rows, [3, 1]), [4, 8])
+    np.testing.assert_allclose(combine(MEAN, rows, [3, 1]), [7 / 4, 14 / 4])
+    tokens = [np.array([[1, 2]], np.float32), np.array([[4, 8], [0, 1]], np.float32)]
+    np.testing.assert_array_equal(combine(ALL, tokens, [1, 2]), [[1, 2], [4, 8], [0, 1]])
+
+
+def tokens_of(job: Job) -> int:
+    return sum(len(part) for decode in job.decodes for part in decode)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 300), max_size=60),
+    pack_tokens=st.integers(1, 128),
+    n_ubatch=st.integers(1, 128),
+    n_seq_max=st.integers(1, 8),
+    n_prefix=st.integers(0, 20),
+)
+def test_jobs_hold_every_token_once_and_keep_the_limits(
+    lengths, pack_tokens, n_ubatch, n_seq_max, n_prefix
+):
+    n_tokens = {index: n_prefix + length for index, length in enumerate(lengths)}
+    jobs = list(
+        plan_jobs(
+            n_tokens,
+            pack_tokens=pack_tokens,
+            n_ubatch=n_ubatch,
+            n_seq_max=n_seq_max,
+            n_prefix=n_prefix,
+        )
+    )
+    seen = {index: n_prefix for index in n_tokens}
+    for job in jobs:
+        assert job.n_prefix == n_prefix
+        assert job.widest <= n_ubatch
+        assert job.n_cells == n_prefix + tokens_of(job)
+        for decode in job.decodes:
+            assert len(decode) <= n_seq_max
+            assert len(decode) == 1 or sum(map(len, decode)) <= pack_tokens
+            for part in decode:
+                assert part.start == seen[part.index]
+                seen[part.index] = part.stop
+    assert seen == n_tokens
+
+
+def test_sequences_are_packed_longest_first():
+    (first, second) = plan_jobs({0: 1, 1: 7, 2: 3, 3: 6}, pack_tokens=13, n_ubatch=13, n_seq_max=9)
+    assert [part.index for part in first.decodes[0]] == [1, 3]
+    assert [part.index for part in second.decodes[0]] == [2, 0]
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    st.lists(st.lists(st.integers(0, 3), max_size=12), min_size=2, max_size=5),
+)
+def test_the_common_prefix_is_common_and_leaves_a_token_to_each(prefix, suffixes):
+    sequences = [np.array([*prefix, *suffix, 9], np.int32) for suffix in suffixes]
+    n = common_prefix(sequences, at_least=1)
+    assert len(prefix) <= n < min(map(len, sequences))
+    assert len({tuple(sequence[:n]) for sequence in sequences}) == 1
+    longer = {tuple(sequence[: n + 1]) for sequence in sequences}
+    assert len(longer) > 1 or n + 1 == min(map(len, sequences))
+
+
+def test_a_short_prefix_or_a_lone_sequence_shares_nothing():
+    a, b = np.array([1, 2, 3, 4], np.int32), np.array([1, 2, 3, 5], np.int32)
+    assert common_prefix([a, b], at_least=3) == 3
+    assert common_prefix([a, b], at_least=4) == 0
+    assert common_prefix([a, b, np.array([7], np.int32)], at_least=1) == 0
+    assert common_prefix([a], at_least=1) == 0
+
+
+def sizes(rule=WHOLE, *, n_ctx_train=512, n_vocab=1000, **options):
+    return Sizes.derive(
+        EngineOptions(pooling_type=PoolingType.MEAN, **options),
+        rule=rule,
+        n_ctx_train=n_ctx_train,
+        n_vocab=n_vocab,
+        n_seq_max=255,
+    )
+
+
+def test_an_encoder_takes_what_it_was_trained_for_or_what_n_ubatch_allows():
+    assert sizes().max_tokens == 512
+    assert sizes(n_ubatch=100).max_tokens == 100
+    assert sizes(n_ubatch=100).pack_tokens == 100
+    assert sizes(n_ubatch=4096).max_tokens == 512
+
+
+def test_a_causal_model_takes_what_it_was_trained_for_at_any_n_ubatch():
+    assert sizes(LAST, n_ctx_train=32768, n_ubatch=16).max_tokens == 32768
+    assert sizes(LAST, n_ctx_train=32768).n_ubatch == 512
+
+
+def test_packs_are_smaller_where_logits_would_fill_memory():
+    assert sizes(n_vocab=30_522).pack_tokens == 384
+    assert sizes(n_vocab=250_002).pack_tokens == 268
+    assert sizes(n_vocab=10**9).pack_tokens == 128
+
+
+@pytest.mark.parametrize("name", ["n_contexts", "n_threads", "n_ubatch", "pack_tokens"])
+def test_sizes_of_nothing_are_refused(name):
+    with pytest.raises(UsageError, match=f"{name} is 0"):
+        EngineOptions(pooling_type=PoolingType.MEAN, **{name: 0})
+
+
+ROWS = hnp.arrays(
+    np.float32,
+    st.tuples(st.integers(1, 4), st.integers(1, 40)),
+    elements=st.floats(-1e4, 1e4, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3),
+)
+
+
+@given(ROWS, st.sampled_from([1, 2, 3, 7]))
+def test_p_norms_give_rows_of_length_one(rows, p):
+    lengths = np.linalg.norm(normalize(rows, p).astype(np.float64), ord=p, axis=1)
+    expected = np.where((rows != 0).any(axis=1), 1.0, 0.0)
+    np.testing.assert_allclose(lengths, expected, atol=1e-6)
+
+
+@given(ROWS)
+def test_max_int16_puts_the_largest_magnitude_at_32760(rows):
+    peaks = np.abs(normalize(rows, 0)).max(axis=1)
+    np.testing.assert_allclose(peaks, np.where((rows != 0).any(axis=1), 32760, 0), rtol=1e-6)
+
+
+def test_none_leaves_rows_alone_and_copies_them():
+    rows = np.array([[3, 4]], np.float32)
+    same = normalize(rows, -1)
+    np.testing.assert_array_equal(same, rows)
+    assert same is not rows
+
+
+def test_lengths_that_overflow_float32_are_still_one():
+    np.testing.assert_allclose(normalize(np.array([[3e38, 3e38]], np.float32)), [[0.5**0.5] * 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("none", -1), ("max-int16", 0), ("L1", 1), ("l2", 2), ("5", 5), (7, 7)]
+)
+def test_norms_are_read_by_name_and_number(name, number):
+    assert parse_norm(name) == number
+
+
+@pytest.mark.parametrize("value", ["euclid", -2, ""])
+def test_an_unknown_norm_is_refused_with_the_choices(value):
+    with pytest.raises(UsageError, match="none, max-int16, l1, l2"):
+        parse_norm(value)
+
+
+def test_layer_norm_comes_before_truncation_and_truncation_before_normalisation():
+    row = np.array([1.0, 2.0, 3.0, 10.0], np.float32)
+    centred = (row - row.mean()) / np.sqrt(row.var() + 1e-5)
+    expected = centred[:2] / np.linalg.norm(centred[:2])
+    np.testing.assert_allclose(finish(row, dim=2, layer_norm=True), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ([1.0, float("nan")], "not finite"),
+        ([1.0, float("inf")], "not finite"),
+        ([0.0, 0.0], "length is 0"),
+        ([1e-7, 0.0], "length is 1e-07"),
+        ([1e-3, 0.0], None),
+    ],
+)
+def test_rows_that_point_nowhere_are_found(row, found):
+    assert (defect(np.array(row, np.float32)) or "None").find(found or "None") >= 0
+
+
+def test_a_score_may_be_zero_but_not_nan():
+    assert defect(np.zeros(1, np.float32), may_be_zero=True) is None
+    assert defect(np.array([np.nan], np.float32), may_be_zero=True)
