@@ -11,6 +11,7 @@ from uuid import UUID
 
 import qdrant_edge as qe
 from qdrant_client import QdrantClient, models
+from qdrant_client.http.models import QueryResponse
 
 from corral_sinks import SinkError
 from corral_sinks._files import collection_name as checked_name
@@ -253,13 +254,11 @@ class EmbeddedQdrant:
     ) -> models.UpdateResult:
         """Set fields of points' payloads, keeping the others."""
         _refuse_options("set_payload", options)
-        fields = dict(payload)
-        return self._update(
-            collection_name,
-            points,
-            lambda ids: qe.UpdateOperation.set_payload(ids, fields, key),
-            lambda condition: qe.UpdateOperation.set_payload_by_filter(condition, fields, key),
+        operations = (
+            qe.UpdateOperation.set_payload,
+            qe.UpdateOperation.set_payload_by_filter,
         )
+        return self._change(collection_name, points, operations, payload, key)
 
     def overwrite_payload(
         self,
@@ -271,14 +270,26 @@ class EmbeddedQdrant:
     ) -> models.UpdateResult:
         """Replace points' payloads whole."""
         _refuse_options("overwrite_payload", options)
-        fields = dict(payload)
+        operations = (
+            qe.UpdateOperation.overwrite_payload,
+            qe.UpdateOperation.overwrite_payload_by_filter,
+        )
+        return self._change(collection_name, points, operations, payload, key)
+
+    def _change(
+        self,
+        name: str,
+        points: _PointsSelector,
+        operations: tuple[Callable[..., qe.UpdateOperation], Callable[..., qe.UpdateOperation]],
+        payload: Mapping[str, Any],
+        key: str | None,
+    ) -> models.UpdateResult:
+        by_ids, by_filter = operations
         return self._update(
-            collection_name,
+            name,
             points,
-            lambda ids: qe.UpdateOperation.overwrite_payload(ids, fields, key),
-            lambda condition: qe.UpdateOperation.overwrite_payload_by_filter(
-                condition, fields, key
-            ),
+            lambda ids: by_ids(ids, dict(payload), key),
+            lambda condition: by_filter(condition, dict(payload), key),
         )
 
     def batch_update_points(
@@ -342,7 +353,7 @@ class EmbeddedQdrant:
         with_vectors: bool | Sequence[str] = False,
         score_threshold: float | None = None,
         **options: Any,  # noqa: ANN401
-    ) -> models.QueryResponse:
+    ) -> QueryResponse:
         """Rank points by a vector or another query, through any stages before."""
         _refuse_options("query_points", options)
         collection = self._collection(collection_name)
@@ -360,7 +371,7 @@ class EmbeddedQdrant:
                     with_vector=_vectors(with_vectors),
                 )
             )
-        return models.QueryResponse(points=[scored(point) for point in found])
+        return QueryResponse(points=[scored(point) for point in found])
 
     def retrieve(
         self,
