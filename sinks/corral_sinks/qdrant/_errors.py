@@ -67,8 +67,8 @@ class Place:
     api_key: str | None = field(default=None, repr=False)
 
     def redact(self, words: object) -> str:
-        """Text of an error, without the key, at most 500 characters."""
-        text = str(words).strip() or type(words).__name__
+        """Text of an error on one line, without the key, at most 500 characters."""
+        text = " ".join(str(words).split()) or type(words).__name__
         if self.api_key:
             text = text.replace(self.api_key, "***")
         return text[:_MOST_WORDS].rstrip(".")

@@ -1,0 +1,99 @@
+"""Every sink keeps the law: memory, embedded, a server's stand-in, JSON lines, a real server."""
+
+import os
+import uuid
+from contextlib import closing
+from importlib.metadata import entry_points
+
+import numpy as np
+import pytest
+from qdrant_stand_in import QdrantStandIn
+from sink_contract import SCHEMA, SinkContract, record, vector
+
+from corral_sinks import SinkError, SinkOptions
+from corral_sinks.jsonl import JsonlSink
+from corral_sinks.qdrant import MemoryQdrant, QdrantSink, connect
+
+
+class SearchContract(SinkContract):
+    """What holds for a sink that searches, too."""
+
+    def test_search_finds_the_nearest_first(self, sink):
+        sink.upsert([record(number) for number in range(20)])
+        hits = sink.search(vector(7), vector_name="dense", limit=3)
+        expected = sorted(range(20), key=lambda number: -float(vector(number) @ vector(7)))[:3]
+        assert [hit.id for hit in hits] == [record(number).id for number in expected]
+        assert hits[0].score == pytest.approx(1.0, abs=1e-5)
+        assert hits[0].payload == record(7).payload
+
+    def test_search_by_an_unknown_name_or_a_wrong_vector_is_refused(self, sink):
+        sink.upsert([record(1)])
+        with pytest.raises(SinkError, match=r"'long'.*dense"):
+            sink.search(vector(1), vector_name="long", limit=1)
+        with pytest.raises(SinkError, match=r"shape \(3,\)"):
+            sink.search(vector(1, 3), vector_name="dense", limit=1)
+        with pytest.raises(SinkError, match="not finite"):
+            sink.search(np.full(8, np.nan, np.float32), vector_name="dense", limit=1)
+
+
+class TestMemory(SearchContract):
+    keeps_indexes = False
+
+    @pytest.fixture
+    def open_sink(self):
+        with closing(MemoryQdrant()) as client:
+            yield lambda name="docs": QdrantSink(SinkOptions(collection=name), client=client)
+
+
+class TestEmbedded(SearchContract):
+    @pytest.fixture
+    def open_sink(self, tmp_path):
+        path = str(tmp_path / "made" / "on demand")
+        return lambda name="docs": QdrantSink(SinkOptions(collection=name, path=path))
+
+
+class TestStandIn(SearchContract):
+    @pytest.fixture
+    def open_sink(self, tmp_path):
+        with QdrantStandIn(tmp_path) as server:
+            yield lambda name="docs": QdrantSink(SinkOptions(collection=name, url=server.url))
+
+
+@pytest.mark.server
+@pytest.mark.skipif("QDRANT_URL" not in os.environ, reason="QDRANT_URL names no Qdrant server")
+class TestServer(SearchContract):
+    @pytest.fixture
+    def open_sink(self):
+        url, mark = os.environ["QDRANT_URL"], uuid.uuid4().hex
+        yield lambda name="docs": QdrantSink(
+            SinkOptions(collection=f"corral-test-{mark}-{name}", url=url)
+        )
+        with closing(connect(url=url)) as client:
+            for found in client.get_collections().collections:
+                if mark in found.name:
+                    client.delete_collection(found.name)
+
+
+class TestJsonl(SinkContract):
+    @pytest.fixture
+    def open_sink(self, tmp_path):
+        path = str(tmp_path / "made" / "on demand")
+        return lambda name="docs": JsonlSink(SinkOptions(collection=name, path=path))
+
+
+@pytest.mark.parametrize(("name", "made"), [("qdrant", QdrantSink), ("jsonl", JsonlSink)])
+def test_built_in_sinks_come_through_the_entry_points(name, made):
+    (entry,) = entry_points(group="corral.sinks", name=name)
+    assert entry.load() is made
+
+
+def test_what_memory_and_embedded_find_is_the_same(tmp_path):
+    found = []
+    for path in (":memory:", str(tmp_path)):
+        with closing(QdrantSink(SinkOptions(collection="docs", path=path))) as sink:
+            sink.create(SCHEMA)
+            sink.upsert([record(number) for number in range(100)])
+            hits = sink.search(vector(1234), vector_name="dense", limit=10)
+            found.append([(hit.id, round(hit.score, 4)) for hit in hits])
+    assert len(found[0]) == 10
+    assert found[0] == found[1]
