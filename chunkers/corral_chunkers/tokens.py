@@ -1,0 +1,185 @@
+"""Windows of a number of tokens, cut where a reader would cut."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral_chunkers.breaks import best_break, cluster_start, skip_white_space, word_start
+from corral_chunkers.contract import Chunk, ChunkerError, Document, Tokenizer
+
+__all__ = ["TokensChunker"]
+
+_ALGORITHM: Final = 1
+"""Changes whenever the same settings cut elsewhere, so that a collection's fingerprint tells."""
+
+_BLOCK_CHARACTERS: Final = 16_384
+_BLOCK_CHARACTERS_PER_TOKEN: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A stretch of a document and where its tokens start.
+
+    Args:
+        end: offset behind the stretch.
+        starts: (n_tokens,) int64, offsets into the document, never decreasing.
+    """
+
+    end: int
+    starts: NDArray[np.int64]
+
+    def index(self, offset: int) -> int:
+        """Return the number of tokens that start in front of an offset."""
+        return int(np.searchsorted(self.starts, offset))
+
+    def start_of(self, index: int) -> int:
+        """Return where a token starts; behind the last one is the block's end."""
+        return int(self.starts[index]) if index < len(self.starts) else self.end
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Where a chunk starts, and the tokens around it."""
+
+    text: str
+    start: int
+    block: _Block
+    first: int
+
+    def end(self, n_tokens: int) -> int:
+        """Return where to cut, so that about n_tokens or fewer are in front of the cut."""
+        n_tokens = min(n_tokens, len(self.block.starts) - self.first)
+        limit = max(self.block.start_of(self.first + n_tokens), self.start + 1)
+        if limit >= len(self.text):
+            return limit
+        # At least two thirds full: a better place further ahead would waste more of the model's
+        # pass, and make more chunks, than the place is worth.
+        low = max(self.block.start_of(self.first + 2 * n_tokens // 3), self.start)
+        return best_break(self.text, low, limit) or cluster_start(self.text, self.start, limit)
+
+
+class TokensChunker:
+    """Cuts a document into windows of at most `size` of the model's tokens.
+
+    A window is cut at the end of a paragraph, sentence, line or word where one lies in its last
+    third, never inside a grapheme cluster that fits, and stripped of white space. The document is
+    tokenised in blocks of some 16 thousand characters, as the chunks are asked for; a block is
+    also the most that a chunk can hold.
+
+    Tokens are those of the text that stands in the chunk, not of the document: cut out of its
+    neighbours, a text may tokenise otherwise. So each chunk is counted for itself, and made
+    smaller until it fits.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, size: int, overlap: int) -> None:
+        """Check the settings.
+
+        Args:
+            tokenizer: of the model that will read the chunks.
+            size: most tokens of a chunk, prefix and special tokens included.
+            overlap: most tokens of the previous chunk to repeat, from the start of a word; 0 for
+                none, and no more than half of what the size leaves for text.
+
+        Raises:
+            ChunkerError: the size leaves no room for text, or the overlap too little.
+        """
+        around = tokenizer.count("")
+        room = size - around
+        if room < 1:
+            raise ChunkerError(
+                f"a chunk size of {size} tokens leaves none for text: the model's prefix and "
+                f"special tokens are {around}. Set a chunk size of at least {around + 1}."
+            )
+        if not 0 <= overlap <= room // 2:
+            raise ChunkerError(
+                f"a chunk overlap of {overlap} tokens is not between 0 and {room // 2}, half of "
+                f"the {room} that a chunk size of {size} leaves for text beside the {around} of "
+                "the model's prefix and special tokens. Set a smaller overlap or a larger size."
+            )
+        self._tokenizer = tokenizer
+        self._size = size
+        self._room = room
+        self._overlap = overlap
+        self._block_characters = max(_BLOCK_CHARACTERS, _BLOCK_CHARACTERS_PER_TOKEN * size)
+
+    @property
+    def settings(self) -> Mapping[str, str | int]:
+        """What decides the cuts."""
+        return {"algorithm": _ALGORITHM, "size": self._size, "overlap": self._overlap}
+
+    def chunk(self, document: Document) -> Iterator[Chunk]:
+        """Yield the document's chunks.
+
+        Raises:
+            ChunkerError: a single character has more tokens than the size allows.
+        """
+        text = document.text
+        covered = start = skip_white_space(text, 0)
+        block = _Block(start, np.empty(0, np.int64))
+        while covered < len(text):
+            if not self._reaches(block, start, len(text)):
+                block = self._encode(text, start)
+            chunk = self._cut(document, _Window(text, start, block, block.index(start)))
+            if chunk.end <= covered:  # what is repeated left no room for anything new
+                start = covered
+                continue
+            yield chunk
+            covered = skip_white_space(text, chunk.end)
+            start = self._repeat_from(text, block, chunk) if self._overlap else covered
+
+    def _reaches(self, block: _Block, start: int, length: int) -> bool:
+        n_tokens = len(block.starts) - block.index(start)
+        return block.end == length or n_tokens > self._room
+
+    def _encode(self, text: str, start: int) -> _Block:
+        end = min(start + self._block_characters, len(text))
+        if end < len(text):
+            middle = (start + end) // 2
+            end = best_break(text, middle, end) or cluster_start(text, middle, end)
+        return _Block(end, self._tokenizer.encode(text[start:end]).offsets[:, 0] + start)
+
+    def _cut(self, document: Document, window: _Window) -> Chunk:
+        n_tokens = min(self._room, len(window.block.starts) - window.first)
+        step = 1
+        while True:
+            chunk = self._chunk(document, window.start, window.end(n_tokens))
+            excess = chunk.n_tokens - self._size
+            if excess <= 0:
+                return chunk
+            n_tokens -= excess * step
+            step *= 2  # a text that hardly shrinks in tokens is not to be counted for ever
+            if n_tokens < 1:
+                return self._halve(document, chunk)
+
+    def _halve(self, document: Document, chunk: Chunk) -> Chunk:
+        """Make a chunk fit that the tokens' offsets do not help to cut."""
+        while chunk.n_tokens > self._size:
+            if chunk.end - chunk.start == 1:
+                raise ChunkerError(
+                    f"the character U+{ord(chunk.text):04X} at offset {chunk.start} of "
+                    f"{document.source} makes {chunk.n_tokens} tokens with the model's prefix and "
+                    f"special tokens; the chunk size is {self._size}. Set a chunk size of at "
+                    f"least {chunk.n_tokens}."
+                )
+            middle = (chunk.start + chunk.end) // 2
+            chunk = self._chunk(
+                document, chunk.start, cluster_start(document.text, chunk.start, middle)
+            )
+        return chunk
+
+    def _chunk(self, document: Document, start: int, end: int) -> Chunk:
+        text = document.text[start:end].rstrip()
+        n_tokens = self._tokenizer.count(text)
+        return Chunk(text=text, start=start, end=start + len(text), n_tokens=n_tokens)
+
+    def _repeat_from(self, text: str, block: _Block, chunk: Chunk) -> int:
+        """Return where the last tokens of a chunk start that the next one repeats."""
+        repeated = block.start_of(max(block.index(chunk.end) - self._overlap, 0))
+        if repeated > chunk.start:
+            repeated = word_start(text, repeated, chunk.end)
+            if repeated < chunk.end:
+                return repeated
+        return skip_white_space(text, chunk.end)
