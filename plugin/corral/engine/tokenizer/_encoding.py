@@ -27,7 +27,8 @@ class Encoding(NamedTuple):
     Attributes:
         ids: (n_tokens,) int32.
         offsets: (n_tokens, 2) int64, start and end of each token in code points of the text;
-            starts and ends never decrease. Tokens that share a character share its span.
+            starts and ends never decrease, and if there is a token at all, what no span covers is
+            white space. Tokens that share a character share its span.
     """
 
     ids: NDArray[np.int32]
@@ -61,8 +62,7 @@ class HuggingFaceEncoder:
         found = self._tokenizer.encode(text, add_special_tokens=False)
         flat = np.fromiter(chain.from_iterable(found.offsets), np.int64, 2 * len(found))
         offsets = flat.reshape(-1, 2)
-        np.maximum.accumulate(offsets, axis=0, out=offsets)
-        return Encoding(np.array(found.ids, np.int32), offsets)
+        return Encoding(np.array(found.ids, np.int32), _without_gaps(text, offsets))
 
     def encode_ids(self, text: str) -> NDArray[np.int32]:
         """Return the ids."""
@@ -76,6 +76,22 @@ def without_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
     return text
+
+
+def _without_gaps(text: str, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Widen spans over what a normaliser deleted or joined with the character before it.
+
+    `tokenizers` gives "e" of "e" and an acute accent as the span of their token. A text cut there
+    would lose the accent.
+    """
+    if not len(offsets):
+        return offsets
+    np.maximum.accumulate(offsets, axis=0, out=offsets)
+    starts, ends = offsets.T
+    starts[0] -= len(text[: starts[0]].lstrip())
+    nexts = [*starts[1:].tolist(), len(text)]
+    ends += [len(text[end:start].rstrip()) for end, start in zip(ends.tolist(), nexts, strict=True)]
+    return offsets
 
 
 def code_point_spans(
