@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,3 +25,11 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("CORRAL_CACHE", str(folder))
     return folder
+
+
+def pytest_unconfigure() -> None:
+    """Close what llama_cpp opens at import, which Python would complain of at exit."""
+    utils = sys.modules.get("llama_cpp._utils")
+    for name in ("outnull_file", "errnull_file"):
+        if utils and hasattr(utils, name):
+            getattr(utils, name).close()

@@ -82,7 +82,7 @@ def test_jobs_hold_every_token_once_and_keep_the_limits(
             n_prefix=n_prefix,
         )
     )
-    seen = {index: n_prefix for index in n_tokens}
+    seen = dict.fromkeys(n_tokens, n_prefix)
     for job in jobs:
         assert job.n_prefix == n_prefix
         assert job.widest <= n_ubatch

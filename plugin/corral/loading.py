@@ -9,9 +9,10 @@ from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType, SplitRule
 from corral.engine.tokenizer import GGUFTokenizer, load_tokenizer
-from corral.errors import GGUFError, PoolingError, UsageError
+from corral.errors import PoolingError, UsageError
 from corral.gguf_header import GGUFHeader
 from corral.models import Profile, ResolvedModel, resolve
+from corral.vetting import vet
 
 __all__ = ["OpenModel", "choose_pooling", "open_model", "parse_attention"]
 
@@ -55,11 +56,8 @@ def open_model(
     """
     resolved = resolve(ref)
     header = resolved.header
-    if not header.tensors:
-        raise GGUFError(
-            f"{resolved.path} holds a vocabulary and no weights; take the GGUF of the whole model"
-        )
     pooling = choose_pooling(pooling_type, header, resolved.profile)
+    vet(resolved, pooling)
     engine = Engine(resolved.path, EngineOptions(pooling_type=pooling, **options))
     try:
         tokenizer = load_tokenizer(header, engine.tokenize)
