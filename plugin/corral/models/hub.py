@@ -34,14 +34,30 @@ def fetch(ref: str) -> Path:
             f"{ref!r} is no hub reference; write hf:owner/repo[:file-or-quant]"
         )
     hub = _hub(ref)
+    if not wanted.lower().endswith(".gguf"):
+        wanted = _choose(ref, _list_files(hub, ref, repo), wanted)
     try:
-        if not wanted.lower().endswith(".gguf"):
-            wanted = _choose(ref, list(hub.HfApi().list_repo_files(repo)), wanted)
         return Path(hub.hf_hub_download(repo, wanted))
-    except (OSError, ValueError) as error:
-        # The hub's own errors and those of its HTTP client are OSErrors and ValueErrors.
-        reason = " ".join(str(error).split())
-        raise ModelNotFoundError(f"{ref} could not be fetched from the hub: {reason}") from error
+    except Exception as error:
+        raise _not_fetched(ref, error) from error
+
+
+def _list_files(hub: ModuleType, ref: str, repo: str) -> list[str]:
+    """Return the names of a repository's files; without the hub, of those in its cache."""
+    try:
+        return list(hub.HfApi().list_repo_files(repo))
+    except Exception as error:  # noqa: BLE001 - the HTTP client's errors differ by version
+        try:
+            folder = Path(hub.snapshot_download(repo, local_files_only=True))
+        except Exception:  # noqa: BLE001 - the first failure is the one to tell
+            raise _not_fetched(ref, error) from error
+        return [file.relative_to(folder).as_posix() for file in folder.rglob("*.gguf")]
+
+
+def _not_fetched(ref: str, error: Exception) -> ModelNotFoundError:
+    """Return our error for one of huggingface_hub's, or of its HTTP client, which has its own."""
+    reason = " ".join(str(error).split())
+    return ModelNotFoundError(f"{ref} could not be fetched from the hub: {reason}")
 
 
 def _hub(ref: str) -> ModuleType:

@@ -81,7 +81,7 @@ def _locate(ref: str) -> Path:
     if path.is_dir():
         raise ModelNotFoundError(f"{ref} is a folder; a model is one GGUF file{_ggufs_in(path)}")
     if not path.exists():
-        is_path = path.suffix.lower() == ".gguf" or len(path.parts) > 1
+        is_path = path.suffix.lower() == ".gguf" or path.name != ref
         raise ModelNotFoundError(
             f"{f'there is no file {ref}' if is_path else f'there is no model {ref!r}'}. "
             f"Give the path of a GGUF, hf:owner/repo[:file-or-quant], or the name of a built-in "
