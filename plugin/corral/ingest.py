@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import corral_chunkers
-import corral_sinks
 from corral.discovery import SkippedFile, SourceFile, discover
 from corral.embeddings import GGUFEmbeddings
 from corral.engine.pooling import PoolingType
 from corral.errors import CollectionError, PoolingError, UsageError
 from corral.fingerprint import SCHEMA_VERSION, Fingerprint
 from corral.pipeline import Progress, Writer, run_pipeline
+from corral.plugins import load_chunker, load_sink
 from corral.prepare import Stored, prepare
 from corral.report import Report
 from corral_chunkers import Chunker, Encoding
@@ -104,8 +103,7 @@ def ingest(options: IngestOptions, *, progress: Progress) -> Report:
 
 
 def _make_sink(options: IngestOptions) -> Sink:
-    sink: Sink = corral_sinks.load(options.sink)(options.target)
-    return sink
+    return load_sink(options.sink)(options.target)
 
 
 def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker:
@@ -116,11 +114,8 @@ def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker
             f"({embeddings.limit_source}). Set --chunk-size {embeddings.max_tokens}, or say with "
             "--over-length what is to become of longer chunks"
         )
-    factory = corral_chunkers.load(options.chunker)
-    chunker: Chunker = factory(
-        _ModelTokenizer(embeddings), size=size, overlap=options.chunk_overlap
-    )
-    return chunker
+    make = load_chunker(options.chunker)
+    return make(_ModelTokenizer(embeddings), size=size, overlap=options.chunk_overlap)
 
 
 def fingerprint_of(embeddings: GGUFEmbeddings, chunker_name: str, chunker: Chunker) -> Fingerprint:
@@ -169,9 +164,10 @@ def _run(
     *,
     is_new: bool,
 ) -> Report:
+    sizes = {file.source: _size(file.path) for file in files}
     report = Report(
         files_total=len(files),
-        bytes_total=sum(file.size for file in files),
+        bytes_total=sum(sizes.values()),
         n_contexts=embeddings.n_contexts,
     )
     lock = threading.Lock()
@@ -185,7 +181,7 @@ def _run(
         run_pipeline(
             prepare(files, chunker=chunker, model=embeddings.model, stored=stored),
             embed=embeddings.embed_checked,
-            writer=Writer(sink, lock, report, VECTOR_NAME),
+            writer=Writer(sink, lock, report, vector_name=VECTOR_NAME, sizes=sizes),
             progress=progress,
         )
         sink.optimize()
@@ -193,3 +189,11 @@ def _run(
         report.seconds = time.monotonic() - started
         report.busy_seconds = embeddings.busy_seconds - busy
     return report
+
+
+def _size(path: Path) -> int:
+    """Size in bytes, for the progress; a file that cannot be asked counts nothing."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -149,8 +149,20 @@ class _Threads:
 class Writer:
     """Stores what comes, and counts."""
 
-    def __init__(self, sink: Sink, lock: threading.Lock, report: Report, vector_name: str) -> None:
-        """Write records with one vector of this name to the sink, holding the lock meanwhile."""
+    def __init__(
+        self,
+        sink: Sink,
+        lock: threading.Lock,
+        report: Report,
+        *,
+        vector_name: str,
+        sizes: Mapping[str, int],
+    ) -> None:
+        """Write records with one vector of this name to the sink, holding the lock meanwhile.
+
+        `sizes` are the files' bytes by source, for the progress.
+        """
+        self._sizes = sizes
         self._sink = sink
         self._lock = lock
         self.report = report
@@ -251,7 +263,7 @@ class Writer:
     ) -> None:
         self.report.files[status] += 1
         self.files_done += 1
-        self.bytes_done += file.size
+        self.bytes_done += self._sizes[file.source]
         if reason:
             self.report.reasons.append((file.source, reason))
             log.warning("%s %s: %s", status, file.source, reason)

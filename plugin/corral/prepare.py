@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.discovery import SkippedFile, SourceFile
-from corral.errors import ReadError
+from corral.errors import EmptyTextError, NotTextError, ReadError
 from corral.identity import ChunkIds, content_hash
-from corral.reading import EmptyTextError, read_text
+from corral.reading import read_text
 from corral_chunkers import Chunk, Chunker, ChunkerError, Document
 
 __all__ = ["FileLeft", "FileRead", "Pending", "Stored", "prepare"]
@@ -71,10 +71,12 @@ def prepare(
     """
     for file in files:
         if isinstance(file, SkippedFile):
-            yield FileLeft(file, failed=False, reason=file.reason)
+            yield FileLeft(file, failed=file.failed, reason=file.reason)
             continue
         try:
             yield from _prepare_file(file, chunker, model, stored)
+        except NotTextError as error:
+            yield FileLeft(file, failed=False, reason=str(error))
         except (ReadError, ChunkerError) as error:
             yield FileLeft(file, failed=True, reason=str(error))
 

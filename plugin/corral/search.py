@@ -3,11 +3,11 @@
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-import corral_sinks
 from corral.embeddings import GGUFEmbeddings
 from corral.errors import CollectionError, UsageError
 from corral.fingerprint import Fingerprint
 from corral.ingest import VECTOR_NAME
+from corral.plugins import load_sink
 from corral_sinks import Hit, SearchableSink, SinkOptions
 
 __all__ = ["Found", "embeddings_for", "search"]
@@ -51,7 +51,7 @@ def search(query: str, *, target: SinkOptions, k: int = 5, model: str | None = N
     """
     if k < 1:
         raise UsageError(f"k is {k}; it must be at least 1")
-    sink = cast("SearchableSink", corral_sinks.load("qdrant")(target))
+    sink = cast("SearchableSink", load_sink("qdrant")(target))
     try:
         schema = sink.schema()
         if schema is None:
