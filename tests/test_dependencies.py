@@ -1,6 +1,7 @@
 """What is installed is declared, explained in the README and pinned for CI."""
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -79,23 +80,22 @@ def test_the_constraints_are_names_and_versions_without_any_address():
     assert not re.search(r"://|@|^-|file:|--", text, re.MULTILINE)
 
 
+@functools.cache
+def imported_distributions():
+    """Each name that our packages import, with the distributions that it may come from."""
+    provided_by = packages_distributions()
+    return {
+        name: {canonicalize_name(dist) for dist in provided_by.get(name, ())}
+        for name in third_party_imports()
+    }
+
+
 def test_every_import_comes_from_a_declared_dependency():
     declared = {canonicalize_name(requirement.name) for requirement in RUNTIME}
-    provided_by = packages_distributions()
-    undeclared = {
-        name
-        for name in third_party_imports()
-        if not declared & {canonicalize_name(dist) for dist in provided_by.get(name, ())}
-    }
-    assert undeclared == set()
+    assert [name for name, dists in imported_distributions().items() if not declared & dists] == []
 
 
 @pytest.mark.parametrize("requirement", requirements(PROJECT["dependencies"]), ids=str)
 def test_every_dependency_is_imported_somewhere(requirement):
-    wanted = canonicalize_name(requirement.name)
-    imported = {
-        canonicalize_name(dist)
-        for name in third_party_imports()
-        for dist in packages_distributions().get(name, ())
-    }
-    assert wanted in imported
+    imported = set().union(*imported_distributions().values())
+    assert canonicalize_name(requirement.name) in imported
