@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from gguf import GGUFWriter, TokenType
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from tokenizer_cases import ALL
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 if TYPE_CHECKING:
     from pathlib import Path

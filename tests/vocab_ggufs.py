@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import llama_cpp.llama_cpp as llama
 import numpy as np
 
+from corral.engine import _llama as engine_llama
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -75,10 +77,13 @@ def _download(folder: Path) -> Path:
 
 
 def vectors(path: Path) -> list[tuple[str, list[int]]]:
-    """Return the texts of a vocabulary's .inp with the ids of its .out."""
+    """Return the texts of a vocabulary's .inp with the ids of its .out, if it has them."""
+    if not path.with_name(f"{path.name}.inp").is_file():
+        return []
     texts = path.with_name(f"{path.name}.inp").read_bytes().decode().split(_SEPARATOR)
-    lines = path.with_name(f"{path.name}.out").read_text().splitlines()
-    ids = [[int(i) for i in line.split()] for line in lines]
+    lines = path.with_name(f"{path.name}.out").read_text().split("\n")
+    # The last text may be empty, as the rest behind the last line feed is.
+    ids = [[int(i) for i in line.split()] for line in lines[: len(texts)]]
     return list(zip(texts, ids, strict=True))
 
 
@@ -86,7 +91,7 @@ class LlamaVocabulary:
     """llama.cpp's own tokenizer of a GGUF, without the model."""
 
     def __init__(self, path: Path) -> None:
-        llama.llama_log_set(_quiet, ctypes.c_void_p(0))
+        engine_llama._start()  # the log goes where the engine's goes
         params = llama.llama_model_default_params()
         params.vocab_only = True
         self._model = llama.llama_model_load_from_file(os.fsencode(path), params)
@@ -103,8 +108,3 @@ class LlamaVocabulary:
 
     def close(self) -> None:
         llama.llama_model_free(self._model)
-
-
-@llama.llama_log_callback
-def _quiet(_level: int, _text: bytes, _data: object) -> None:
-    pass

@@ -71,7 +71,7 @@ def align(raw: bytes, pieces: list[bytes]) -> tuple[list[int], list[int]]:
     at = 0
     for piece in pieces:
         starts.append(at)
-        found = _find(raw, piece, at)
+        found = _find(raw, piece, at, first=len(starts) == 1)
         if found is None:
             n_lost += 1
             ends.append(at)
@@ -87,14 +87,14 @@ def align(raw: bytes, pieces: list[bytes]) -> tuple[list[int], list[int]]:
     return starts, ends
 
 
-def _find(raw: bytes, piece: bytes, at: int) -> tuple[int, int] | None:
+def _find(raw: bytes, piece: bytes, at: int, *, first: bool) -> tuple[int, int] | None:
     """Return the span of a piece at or soon behind a byte, or None."""
     if raw.startswith(piece, at):
         return at, at + len(piece)
     # The blank that some tokenizers put in front of a text is not in the text.
     bare = piece.lstrip(b" ")
     if not bare:
-        return (at, at) if at == 0 else None
+        return (at, at) if first else None
     start = raw.find(bare, at, at + _WINDOW + len(bare))
     return None if start < 0 else (start, start + len(bare))
 
