@@ -228,19 +228,30 @@ def test_a_missing_repository_is_not_found(resolve_from_hub):
 
 
 class FakeHub:
-    """huggingface_hub with a repository of given files and nothing in its cache."""
+    """huggingface_hub with a repository of given files, and a cache that may hold one of them."""
 
     def __init__(self, names):
         self.names = names
+        self.cached = None
 
     def HfApi(self):  # noqa: N802 - its name
         return self
 
     def list_repo_files(self, repo):
         assert repo == "owner/repo"
+        if self.names is None:
+            raise RuntimeError("no network")
         return self.names
 
+    def snapshot_download(self, repo, *, local_files_only):
+        assert (repo, local_files_only) == ("owner/repo", True)
+        if self.cached is None:
+            raise FileNotFoundError("no snapshot")
+        return str(self.cached)
+
     def hf_hub_download(self, repo, name):
+        if self.cached is not None:
+            return str(self.cached / name)
         raise RuntimeError(f"connection to {repo}/{name}\nis gone")
 
 
@@ -262,6 +273,21 @@ def test_a_repository_without_a_gguf_says_so(fake_hub):
 def test_a_quantisation_that_is_not_there_lists_those_that_are():
     with pytest.raises(ModelNotFoundError, match=r"no GGUF file has 'Q8_0'.*: a\.Q4_K\.gguf"):
         fetch("hf:owner/repo:Q8_0")
+
+
+def test_without_the_hub_its_cache_is_asked(fake_hub, tmp_path):
+    fake_hub.names, fake_hub.cached = None, tmp_path
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.Q8_0.gguf").touch()
+
+    assert fetch("hf:owner/repo:Q8_0") == tmp_path / "sub" / "b.Q8_0.gguf"
+
+
+def test_without_the_hub_and_a_cache_the_hubs_failure_is_told(fake_hub):
+    fake_hub.names = None
+
+    with pytest.raises(ModelNotFoundError, match=r"could not be fetched from the hub: no network$"):
+        fetch("hf:owner/repo")
 
 
 @pytest.mark.usefixtures("fake_hub")
