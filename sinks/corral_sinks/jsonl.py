@@ -64,8 +64,13 @@ class JsonlSink:
             raise SinkError(f"the sink for {self._file} is closed.")
         if self._handle is None and self._file.exists():
             self._take_lock()
-            self._handle = self._file.open("r+b")
-            self._load(self._handle)
+            handle = self._file.open("r+b")
+            try:
+                self._load(handle)
+            except BaseException:
+                handle.close()
+                raise
+            self._handle = handle
 
     def _take_lock(self) -> None:
         if self._lock is None:
@@ -73,6 +78,7 @@ class JsonlSink:
 
     def _load(self, handle: BufferedRandom) -> None:
         """Read all lines once; cut off a last one that a crash left unfinished."""
+        self._at, self._ids, self._stale = {}, {}, 0
         self._schema = _read_header(handle.readline(), self._file)
         at = handle.tell()
         for line in handle:
@@ -214,7 +220,6 @@ class JsonlSink:
             self._handle = None
         beside.replace(self._file)
         sync_folder(self._file.parent)
-        self._at, self._ids, self._stale = {}, {}, 0
         self._open()
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+import numpy as np
 import qdrant_edge as qe
 from qdrant_client import models
 
@@ -96,6 +97,16 @@ def _polygon(given: models.GeoPolygon) -> qe.GeoPolygon:
     return qe.GeoPolygon(_ring(given.exterior), [_ring(ring) for ring in given.interiors or []])
 
 
+def _value(given: models.MatchValue) -> qe.MatchValue:
+    """Translate an exact match.
+
+    The binding of qdrant-edge-py 0.9 takes a bool, which is an int in Python, for 1 or 0, and then
+    matches nothing; it takes numpy's bool, which is none, for what it is.
+    """
+    value: Any = np.bool_(given.value) if isinstance(given.value, bool) else given.value
+    return qe.MatchValue(value)
+
+
 _CONDITIONS: Mapping[type, Callable[[Any], Any]] = {
     models.FieldCondition: _field,
     models.Filter: edge_filter,
@@ -117,7 +128,7 @@ _MATCHES: Mapping[type, Callable[[Any], Any]] = {
     models.MatchSubstring: lambda given: qe.MatchSubstring(given.substring),
     models.MatchText: lambda given: qe.MatchText(given.text),
     models.MatchTextAny: lambda given: qe.MatchTextAny(given.text_any),
-    models.MatchValue: lambda given: qe.MatchValue(given.value),
+    models.MatchValue: _value,
 }
 _RANGES: Mapping[type, Callable[[Any], Any]] = {
     models.DatetimeRange: _moments,
