@@ -31,8 +31,8 @@ test-all: $(VENV)/.test ## also the slow tests, and those against the server at 
 demo: $(VENV)/.installed ## ingest examples/docs into ./qdrant_data and search it three times
 	$(BIN)/corral model pull minilm
 	$(BIN)/ingest examples/docs --sink qdrant --path $(DB) --collection demo --model minilm
-	$(BIN)/corral search "a lamb is stuck, when should I help the ewe?" --path $(DB) --collection demo -k 3
-	$(BIN)/corral search "how many volts does the fence need" --path $(DB) --collection demo -k 3
+	$(BIN)/corral search "when are the sheep shorn?" --path $(DB) --collection demo -k 3
+	$(BIN)/corral search "how many volts does the fence need?" --path $(DB) --collection demo -k 3
 	$(BIN)/corral search "Wie schützt man Schafe vor dem Wolf?" --path $(DB) --collection demo -k 3
 
 bench: $(VENV)/.installed ## tokens/s beside llama_cpp.Llama.embed, on this machine

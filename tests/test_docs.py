@@ -196,3 +196,30 @@ def test_the_readmes_error_is_what_the_command_says(home):
     child = typed(shlex.split(command), home)
     assert child.returncode == 2
     assert " ".join((child.stdout + child.stderr).split()) == " ".join(shown.split())
+
+
+@pytest.fixture(scope="module")
+def demo(home):
+    """What each line of `make demo` printed, typed in the same folder."""
+    plan = subprocess.run(
+        ["make", "-n", "demo"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    lines = re.findall(r"^\.venv/bin/((?:corral|ingest) .+)$", plan.stdout, re.MULTILINE)
+    return [typed(shlex.split(line), home) for line in lines]
+
+
+def test_the_demo_brings_a_model_stores_the_documents_and_finds_what_answers(demo):
+    assert [child.returncode for child in demo] == [0] * 5, [child.stderr for child in demo]
+    _, ingested, *searched = [child.stdout for child in demo]
+    n_documents = len(list((ROOT / "examples" / "docs").iterdir()))
+    assert f"{n_documents} stored" in ingested
+    first_hits = [re.search(r"[a-z-]+\.(?:md|rst|txt)", table)[0] for table in searched]
+    assert first_hits == ["shearing.md", "fencing.md", "herdenschutz.md"]
+
+
+@pytest.mark.usefixtures("demo")
+def test_the_langchain_example_reads_the_demos_collection(home):
+    command = [sys.executable, "examples/langchain_read.py", "what does the ewe eat in winter?"]
+    child = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    assert "winter-feed.txt" in child.stdout.splitlines()[0]
