@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import portalocker
 import pytest
 import qdrant_edge
 from qdrant_client import QdrantClient, models
@@ -86,6 +87,20 @@ def test_a_lock_that_names_no_one_is_still_a_lock(client, tmp_path):
     with pytest.raises(SinkUnavailableError, match="held by another process"):
         EmbeddedQdrant(tmp_path / "db")
     assert client.collection_exists("docs")
+
+
+def test_a_lock_that_cannot_be_opened_or_taken_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / ".corral.lock").mkdir()
+    with pytest.raises(SinkError, match="cannot lock the embedded Qdrant in"):
+        EmbeddedQdrant(tmp_path)
+    (tmp_path / ".corral.lock").rmdir()
+
+    def refuse(*_):
+        raise portalocker.LockException("No locks available")
+
+    monkeypatch.setattr(portalocker, "lock", refuse)
+    with pytest.raises(SinkError, match=r"No locks available\. Is it on a network disk"):
+        EmbeddedQdrant(tmp_path)
 
 
 def test_closing_lets_go_and_a_closed_client_says_so(client, tmp_path):

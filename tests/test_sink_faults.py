@@ -1,5 +1,6 @@
 """What goes wrong between a sink and a server, over real HTTP."""
 
+import json
 import logging
 import socket
 import time
@@ -14,6 +15,7 @@ from sink_contract import SCHEMA, record
 
 from corral_sinks import Schema, SinkError, SinkOptions, SinkUnavailableError, VectorParams
 from corral_sinks.qdrant import Limits, QdrantSink
+from corral_sinks.qdrant._upload import record_bytes
 
 QUICK = Limits(first_wait=0.01, total_seconds=5.0, contact_seconds=0.3, batch_points=10)
 UNNAMED = models.VectorParams(size=8, distance=models.Distance.COSINE)
@@ -160,10 +162,12 @@ def test_one_point_over_the_servers_limit_is_refused_before_anything_is_sent(ser
 
 
 def test_a_point_is_measured_exactly_before_it_is_refused(server):
+    small = record(1, payload={"page_content": "x" * 150})
+    limit = record_bytes(small, len(json.dumps(small.payload))) - 1
     options = SinkOptions(collection="docs", url=server.url)
-    with closing(QdrantSink(options, limits=Limits(request_bytes=480))) as sink:
+    with closing(QdrantSink(options, limits=Limits(request_bytes=limit))) as sink:
         sink.create(SCHEMA)
-        sink.upsert([record(1, payload={"page_content": "x" * 150})])
+        sink.upsert([small])
         assert sink.count() == 1
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Self, TextIO
+from typing import TextIO
 
 import portalocker
 
@@ -55,14 +55,6 @@ class OwnerLock:
     def release(self) -> None:
         """Let go; twice is harmless."""
         self._handle.close()
-
-    def __enter__(self) -> Self:
-        """Hold the lock for a block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let go."""
-        self.release()
 
 
 def _holder(handle: TextIO) -> str:
