@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from corral.embeddings import GGUFEmbeddings
+    from corral.reranker import GGUFReranker
 
-__all__ = ["GGUFEmbeddings", "__version__"]
+__all__ = ["GGUFEmbeddings", "GGUFReranker", "__version__"]
 
 __version__ = version("corral")
 
-_HOMES = {"GGUFEmbeddings": "corral.embeddings"}
+_HOMES = {"GGUFEmbeddings": "corral.embeddings", "GGUFReranker": "corral.reranker"}
 
 
 def __getattr__(name: str) -> object:

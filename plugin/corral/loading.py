@@ -17,7 +17,12 @@ from corral.vetting import vet
 __all__ = ["OpenModel", "choose_pooling", "open_model", "parse_attention"]
 
 _ATTENTION = {"causal": True, "non-causal": False}
-_HEAD_TENSORS = ("cls.output.weight", "cls.weight")
+_HEAD_TENSOR = "cls.output.weight"
+# Architectures whose graph has the head under another name. Source: llama.cpp's src/models.
+_OTHER_HEAD_TENSORS = {"jina-bert-v2": "cls.weight"}
+_OWN_LIMIT = (
+    "corral.max_tokens"  # `corral model convert`: the limit in sentence-transformers' files
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,8 @@ def open_model(
         engine.close()
         raise
     limits = [(engine.max_tokens, _engine_limit(engine, header))]
+    if isinstance(own := header.metadata.get(_OWN_LIMIT), int):
+        limits.append((own, _OWN_LIMIT))
     if resolved.profile and resolved.profile.max_tokens:
         limits.append((resolved.profile.max_tokens, f"profile {resolved.profile.name}"))
     max_tokens, limit_source = min(limits)
@@ -103,12 +110,14 @@ def choose_pooling(
         )
     chosen = PoolingType.parse(requested) if requested is not None else own
     assert chosen is not None  # noqa: S101 - one of the two is given, for mypy
-    if chosen is PoolingType.RANK and not any(name in header.tensors for name in _HEAD_TENSORS):
+    ranks = chosen is PoolingType.RANK
+    if ranks and not _has_head(header):
         raise PoolingError(
             "pooling_type rank needs a classification head, and the GGUF has no tensor "
-            f"{' or '.join(_HEAD_TENSORS)}: it was converted without one, or is no reranker"
+            f"{_head_tensor(header)}: it was converted without one, or is no reranker. "
+            "`corral model convert` keeps the head of a Hugging Face folder"
         )
-    if own is not None and chosen is not own:
+    if own is not None and chosen is not own and not ranks:
         warnings.warn(
             f"pooling_type {chosen.name.lower()} overrides {own.name.lower()}, which the model "
             "was trained with: its vectors will be wrong unless you know better",
@@ -121,11 +130,19 @@ def _own_pooling(header: GGUFHeader, profile: Profile | None) -> PoolingType | N
     number = header.arch("pooling_type")
     if isinstance(number, int):
         return PoolingType.parse(number)
-    if any(name in header.tensors for name in _HEAD_TENSORS):
+    if _has_head(header):
         return PoolingType.RANK
     if profile and profile.pooling_type:
         return PoolingType.parse(profile.pooling_type)
     return None
+
+
+def _head_tensor(header: GGUFHeader) -> str:
+    return _OTHER_HEAD_TENSORS.get(header.architecture, _HEAD_TENSOR)
+
+
+def _has_head(header: GGUFHeader) -> bool:
+    return _head_tensor(header) in header.tensors
 
 
 def parse_attention(value: str | None) -> bool | None:

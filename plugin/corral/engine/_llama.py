@@ -203,6 +203,7 @@ class Context:
         self.pooling_type = params.pooling_type
         self.n_ctx: int = llama.llama_n_ctx(self._context)
         self.n_ubatch: int = llama.llama_n_ubatch(self._context)
+        self.n_ctx_train = model.n_ctx_train
         self.has_memory: bool = bool(self._memory)
         self.causal: bool = self.has_memory and bool(llama.llama_get_causal_attn(self._context))
         self.width: int = (

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,12 @@ from corral.errors import EngineError
 __all__ = ["Call", "Driver", "Row", "Shared"]
 
 Row = NDArray[np.float32]
+
+_FLASH_ROWS: Final = 64
+"""Tokens from which on ggml's flash attention sums in float32 (ops.cpp, Q_TILE_SZ); below it sums
+in float16, and a score would tell how large the decode was that it came from."""
+
+_FILLER_ID: Final = _llama.N_SEQ_MAX - 1
 
 
 class Call:
@@ -199,11 +206,14 @@ class Driver(threading.Thread):
         """Decode parts as sequences `first_id`, `first_id + 1`, ...; give a row of each."""
         lengths = [len(part) for part in decode]
         ids = range(first_id, first_id + len(decode))
+        filler = np.arange(_filler_tokens(context, sum(lengths)), dtype=np.int32)
         context.decode(
-            np.concatenate([sequences[p.index][p.start : p.stop] for p in decode]),
-            np.concatenate([np.arange(p.start, p.stop, dtype=np.int32) for p in decode]),
-            np.repeat(np.asarray(ids, dtype=np.int32), lengths),
+            np.concatenate([*(sequences[p.index][p.start : p.stop] for p in decode), 0 * filler]),
+            np.concatenate([*(np.arange(p.start, p.stop, dtype=np.int32) for p in decode), filler]),
+            np.repeat(np.asarray([*ids, _FILLER_ID], dtype=np.int32), [*lengths, len(filler)]),
         )
+        if len(filler) and context.has_memory:
+            context.remove_sequence(_FILLER_ID)
         if context.pooling_type is not PoolingType.NONE:
             return [context.pooled_row(sequence) for sequence in ids]
         stops = np.cumsum(lengths).tolist()
@@ -212,13 +222,14 @@ class Driver(threading.Thread):
     def _ready_context(self, job: Job) -> _llama.Context:
         """Give a context with room for the job: the one at hand, or a larger one."""
         context = self._context
-        if context and context.n_ubatch >= job.widest and context.n_ctx >= job.n_cells:
+        n_cells = job.n_cells + _FLASH_ROWS
+        if context and context.n_ubatch >= job.widest and context.n_ctx >= n_cells:
             return context
         sizes = self._shared.sizes
         room = sizes.pack_tokens if sizes.rule is SplitRule.WHOLE else sizes.n_ubatch
         self._close_context()
         context = self._shared.open_context(
-            n_ubatch=max(job.widest, room), n_ctx=max(job.n_cells, room)
+            n_ubatch=max(job.widest, room), n_ctx=max(n_cells, room)
         )
         with self._lock:
             self._context = context
@@ -230,3 +241,10 @@ class Driver(threading.Thread):
             context, self._context = self._context, None
         if context:
             context.close()
+
+
+def _filler_tokens(context: _llama.Context, n_tokens: int) -> int:
+    """Count the tokens that a decode of scores lacks to be summed as larger ones are."""
+    if context.pooling_type is not PoolingType.RANK:
+        return 0
+    return max(0, min(_FLASH_ROWS - n_tokens, context.n_ctx_train))

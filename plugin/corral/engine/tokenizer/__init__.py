@@ -6,6 +6,6 @@ those. What they do not cover goes to `llama_tokenize`, with a warning.
 """
 
 from corral.engine.tokenizer._encoding import Encoding
-from corral.engine.tokenizer._tokenizer import GGUFTokenizer, load_tokenizer
+from corral.engine.tokenizer._tokenizer import GGUFTokenizer, control_tokens, load_tokenizer
 
-__all__ = ["Encoding", "GGUFTokenizer", "load_tokenizer"]
+__all__ = ["Encoding", "GGUFTokenizer", "control_tokens", "load_tokenizer"]

@@ -11,7 +11,7 @@ from corral.engine.tokenizer._bpe import bpe_encoder
 from corral.engine.tokenizer._encoding import without_surrogates
 from corral.engine.tokenizer._pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from corral.engine.tokenizer._sentencepiece import spm_encoder, unigram_encoder
-from corral.engine.tokenizer._vocabulary import read_vocabulary
+from corral.engine.tokenizer._vocabulary import CONTROL, read_vocabulary
 from corral.engine.tokenizer._wordpiece import wordpiece_encoder
 from corral.errors import GGUFError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from corral.engine.tokenizer._vocabulary import Vocabulary
     from corral.gguf_header import GGUFHeader
 
-__all__ = ["GGUFTokenizer", "load_tokenizer"]
+__all__ = ["GGUFTokenizer", "control_tokens", "load_tokenizer"]
 
 _logger = logging.getLogger(__name__)
 
@@ -116,6 +116,20 @@ def load_tokenizer(
         eos_id=eos,
         encoder=encoder,
     )
+
+
+def control_tokens(header: GGUFHeader) -> dict[str, int]:
+    """Return the control tokens' ids by their text, to parse a template that the GGUF brings.
+
+    Raises:
+        GGUFError: the vocabulary is missing or does not hold together.
+    """
+    vocabulary = read_vocabulary(header)
+    return {
+        text: i
+        for i, (text, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True))
+        if kind == CONTROL
+    }
 
 
 def _encoder(
