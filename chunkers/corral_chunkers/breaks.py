@@ -34,7 +34,7 @@ _SPACE: Final = re.compile(r"[\s\u200b]++")
 _RANKS: Final = (_PARAGRAPH, _SENTENCE, _LINE, _SPACE, _WORD)
 
 # A list's number, or an initial, is not a sentence: "1. Open the gate", "J. Smith".
-_NUMBERED: Final = re.compile(r"(?:^|[\s(])(?:\d{1,3}|\w)\.\s+\Z")
+_NUMBERED: Final = re.compile(r"(?:^|[\s(])(?:\d{1,3}|[A-Z])\.\s+\Z")
 _LONGEST_NUMBER: Final = 8
 
 # Characters that decide: a word's end is seen from two behind it ("can't"), and a cluster of

@@ -57,7 +57,8 @@ class _Window:
             return limit
         # At least two thirds full: a better place further ahead would waste more of the model's
         # pass, and make more chunks, than the place is worth.
-        low = max(self.block.start_of(self.first + 2 * n_tokens // 3), self.start)
+        last_of_two_thirds = self.first + max(2 * n_tokens // 3 - 1, 0)
+        low = max(self.block.start_of(last_of_two_thirds), self.start)
         return best_break(self.text, low, limit) or cluster_start(self.text, self.start, limit)
 
 
@@ -146,10 +147,9 @@ class TokensChunker:
         step = 1
         while True:
             chunk = self._chunk(document, window.start, window.end(n_tokens))
-            excess = chunk.n_tokens - self._size
-            if excess <= 0:
+            if chunk.n_tokens <= self._size:
                 return chunk
-            n_tokens -= excess * step
+            n_tokens = min(n_tokens - step, n_tokens * self._size // chunk.n_tokens)
             step *= 2  # a text that hardly shrinks in tokens is not to be counted for ever
             if n_tokens < 1:
                 return self._halve(document, chunk)

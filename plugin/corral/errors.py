@@ -10,6 +10,8 @@
     ├── EngineError             llama.cpp reported a failure, or gave a vector that is not one
     ├── CollectionError         the collection was made by other means than this run's
     └── ReadError               a file could not be read as text
+        ├── EmptyTextError      there is no text in it
+        └── NotTextError        it is of another kind: binary, a folder, a FIFO, too large
 
 Every message says what, got what, the limit and where it comes from, and the way out.
 The packages corral_chunkers and corral_sinks have roots of their own (ChunkerError, SinkError),
@@ -19,11 +21,13 @@ since they do not know corral.
 __all__ = [
     "CollectionError",
     "CorralError",
+    "EmptyTextError",
     "EngineError",
     "GGUFError",
     "InputTooLongError",
     "ModelError",
     "ModelNotFoundError",
+    "NotTextError",
     "PoolingError",
     "ReadError",
     "UsageError",
@@ -68,3 +72,11 @@ class CollectionError(CorralError):
 
 class ReadError(CorralError):
     """A file could not be read as text."""
+
+
+class EmptyTextError(ReadError):
+    """A file is empty, or holds nothing but white space."""
+
+
+class NotTextError(ReadError):
+    """What is there is no text that corral reads: a binary file, a FIFO, more than the limit."""

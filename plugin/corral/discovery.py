@@ -1,0 +1,245 @@
+"""Which files an ingest reads, and under which names.
+
+The source of a file is its path relative to the root it was found under, as a relative URI:
+percent-encoded UTF-8 (or the name's bytes, where they are none) with "/" between the parts. The
+root of a file that is given by its own name is its folder. Where several roots are given, sources
+are relative to the deepest folder that holds all of them, so that no two files share one:
+
+    ingest docs             docs/a b.md    -> a%20b.md
+    ingest docs notes/x.txt docs/a b.md    -> docs/a%20b.md, notes/x.txt
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote_from_bytes
+
+from corral.errors import UsageError
+from corral.reading import kind_of
+
+__all__ = ["SUFFIXES", "SkippedFile", "SourceFile", "discover"]
+
+SUFFIXES: Final = (".txt", ".md", ".rst")
+"""Kinds of files that are read, in lower case."""
+
+_MOST_REASONS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to read.
+
+    Args:
+        path: as it is opened and shown.
+        source: URI relative to the root, which names the file in the collection.
+    """
+
+    path: Path
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """What lies under a root and is not read.
+
+    Args:
+        path: as it is shown.
+        source: URI relative to the root.
+        reason: why.
+        failed: whether something is amiss (a folder that may not be listed), so that files may
+            be missing; else it is left alone on purpose.
+    """
+
+    path: Path
+    source: str
+    reason: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """A file or folder as given, where it really is, and its `st_mode`."""
+
+    given: Path
+    real: Path
+    mode: int
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def folder(self) -> Path:
+        return self.real if self.is_folder else self.real.parent
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What every step of a search needs to know.
+
+    Args:
+        base: folder that sources are relative to.
+        folders: real folders that are searched.
+        given: real files that were given by their own names, and are not to be found again.
+        patterns: what paths must match, one of them; none for all.
+        suffixes: ends of names, one of them.
+    """
+
+    base: Path
+    folders: frozenset[Path]
+    given: frozenset[Path]
+    patterns: tuple[str, ...]
+    suffixes: tuple[str, ...]
+
+    def wants(self, parts: Sequence[str]) -> bool:
+        if not parts[-1].lower().endswith(self.suffixes):
+            return False
+        return not self.patterns or any(_matches(parts, p) for p in self.patterns)
+
+    def holds(self, real: Path) -> bool:
+        return not self.folders.isdisjoint((real, *real.parents))
+
+
+def discover(
+    roots: Sequence[Path], patterns: Sequence[str] = (), *, suffixes: Sequence[str] = SUFFIXES
+) -> list[SourceFile | SkippedFile]:
+    """Find the files under roots.
+
+    Links to files are followed where they lead to something under a root, links to folders never,
+    since what is in the folder is found under its own name. What is no file (a FIFO, a device) or
+    leads out of the roots is listed as skipped.
+
+    Args:
+        roots: files, which are taken whatever their name, and folders, which are searched.
+        patterns: what the files of folders must match, one of them; none for all. A pattern
+            without "/" is for the name (`*.md`), one with "/" for the whole path below the
+            folder (`guide/**/*.md`); `**` stands for any number of folders.
+        suffixes: ends of the names of the files that are taken from folders, in lower case.
+
+    Returns:
+        In the order of the roots, then by name; nothing twice.
+
+    Raises:
+        UsageError: a root is missing, or there is no file to read under them.
+    """
+    unique = _without_nested([_root(Path(root)) for root in roots])
+    if not unique:
+        raise UsageError("no file or folder is given to read. Name at least one.")
+    search = _Search(
+        base=Path(os.path.commonpath([root.folder for root in unique])),
+        folders=frozenset(root.real for root in unique if root.is_folder),
+        given=frozenset(root.real for root in unique if not root.is_folder),
+        patterns=tuple(patterns),
+        suffixes=tuple(suffixes),
+    )
+    found = [file for root in unique for file in _search_root(root, search)]
+    if not any(isinstance(file, SourceFile) for file in found):
+        raise UsageError(_nothing_found(unique, search, found))
+    return found
+
+
+def _root(given: Path) -> _Root:
+    try:
+        mode = given.stat().st_mode
+        real = given.resolve() if stat.S_ISDIR(mode) else given.parent.resolve() / given.name
+    except OSError as error:
+        raise UsageError(
+            f"{given} cannot be read: {error.strerror or error}. Name files or folders that exist."
+        ) from error
+    return _Root(given, real, mode)
+
+
+def _without_nested(roots: Sequence[_Root]) -> list[_Root]:
+    """Drop what is given twice, and folders inside folders that are given as well."""
+    first = {root.real: root for root in reversed(roots)}
+    folders = {root.real for root in roots if root.is_folder}
+    return [
+        root
+        for root in roots
+        if first[root.real] is root
+        and not (root.is_folder and folders.intersection(root.real.parents))
+    ]
+
+
+def _search_root(root: _Root, search: _Search) -> Iterator[SourceFile | SkippedFile]:
+    if not root.is_folder:
+        yield _leaf(root.given, _uri(root.real, search.base), kind_of(root.mode))
+        return
+    pending: list[tuple[str, ...]] = [()]  # no recursion: folders may nest deeply
+    while pending:
+        parts = pending.pop()
+        path, real = root.given.joinpath(*parts), root.real.joinpath(*parts)
+        source = _uri(real, search.base)
+        try:
+            mode = real.lstat().st_mode
+            names = [child.name for child in real.iterdir()] if stat.S_ISDIR(mode) else []
+        except OSError as error:
+            reason = f"it cannot be looked into: {error.strerror or error}"
+            yield SkippedFile(path, source, reason, failed=True)
+            continue
+        pending += [(*parts, name) for name in sorted(names, key=os.fsencode, reverse=True)]
+        if stat.S_ISDIR(mode) or real in search.given:
+            continue
+        leads_to_folder = stat.S_ISLNK(mode) and os.path.isdir(real)  # noqa: PTH112 - never raises
+        if leads_to_folder or search.wants(parts):
+            yield _leaf(path, source, _why_not(real, mode, search))
+
+
+def _leaf(path: Path, source: str, why_not: str | None) -> SourceFile | SkippedFile:
+    return SkippedFile(path, source, why_not) if why_not else SourceFile(path, source)
+
+
+def _why_not(real: Path, mode: int, search: _Search) -> str | None:
+    """Say why something is not read; None where it is a file to read."""
+    if not stat.S_ISLNK(mode):
+        return kind_of(mode)
+    try:
+        target = real.resolve(strict=True)
+        target_mode = target.stat().st_mode
+    except (OSError, RuntimeError):  # a circle is a RuntimeError up to Python 3.12
+        return "a link that leads nowhere"
+    if not search.holds(target):
+        return f"a link to {target}, which is outside of what is to be read"
+    if stat.S_ISDIR(target_mode):
+        return f"a link to {target}, which is searched under its own name"
+    return kind_of(target_mode)
+
+
+def _uri(real: Path, base: Path) -> str:
+    return quote_from_bytes(os.fsencode(real.relative_to(base).as_posix()))
+
+
+def _matches(parts: Sequence[str], pattern: str) -> bool:
+    if "/" not in pattern:
+        return fnmatchcase(parts[-1], pattern)
+    return _match_parts(parts, pattern.strip("/").split("/"))
+
+
+def _match_parts(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    if not patterns:
+        return not parts
+    if patterns[0] == "**":
+        return any(_match_parts(parts[i:], patterns[1:]) for i in range(len(parts) + 1))
+    return (
+        bool(parts) and fnmatchcase(parts[0], patterns[0]) and _match_parts(parts[1:], patterns[1:])
+    )
+
+
+def _nothing_found(
+    roots: Sequence[_Root], search: _Search, found: Sequence[SourceFile | SkippedFile]
+) -> str:
+    where = ", ".join(str(root.given) for root in roots)
+    what = " ".join(f"*{suffix}" for suffix in search.suffixes)
+    if search.patterns:
+        what += f" that match {' or '.join(search.patterns)}"
+    skipped = [f" {file.path}: {file.reason}." for file in found if isinstance(file, SkippedFile)]
+    more = [f" And {len(skipped) - _MOST_REASONS} more."] if len(skipped) > _MOST_REASONS else []
+    return (
+        f"there is nothing to read in {where}; looked for files of the kinds {what}. "
+        "Name another folder or pattern, or a file by its own name, which is read whatever its "
+        f"suffix.{''.join(skipped[:_MOST_REASONS] + more)}"
+    )
