@@ -212,7 +212,7 @@ def test_a_folder_that_may_not_be_listed_is_a_failure_and_the_rest_is_found(tree
 
 
 def test_folders_may_nest_deeper_than_calls_may(tree, monkeypatch):
-    root, depth = tree("a.txt"), 1500
+    root, depth = tree("a.txt"), 1100
     monkeypatch.chdir(root)
     for _ in range(depth):
         Path("d").mkdir()

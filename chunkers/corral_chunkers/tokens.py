@@ -164,10 +164,10 @@ class TokensChunker:
                     f"special tokens; the chunk size is {self._size}. Set a chunk size of at "
                     f"least {chunk.n_tokens}."
                 )
-            middle = (chunk.start + chunk.end) // 2
-            chunk = self._chunk(
-                document, chunk.start, cluster_start(document.text, chunk.start, middle)
-            )
+            text, start = document.text, chunk.start
+            middle = (start + chunk.end) // 2
+            end = best_break(text, (start + middle) // 2, middle)
+            chunk = self._chunk(document, start, end or cluster_start(text, start, middle))
         return chunk
 
     def _chunk(self, document: Document, start: int, end: int) -> Chunk:
