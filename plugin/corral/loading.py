@@ -12,6 +12,7 @@ from corral.engine.tokenizer import GGUFTokenizer, load_tokenizer
 from corral.errors import PoolingError, UsageError
 from corral.gguf_header import GGUFHeader
 from corral.models import Profile, ResolvedModel, resolve
+from corral.models.convert.common import MAX_TOKENS_KEY
 from corral.vetting import vet
 
 __all__ = ["OpenModel", "choose_pooling", "open_model", "parse_attention"]
@@ -20,9 +21,6 @@ _ATTENTION = {"causal": True, "non-causal": False}
 _HEAD_TENSOR = "cls.output.weight"
 # Architectures whose graph has the head under another name. Source: llama.cpp's src/models.
 _OTHER_HEAD_TENSORS = {"jina-bert-v2": "cls.weight"}
-_OWN_LIMIT = (
-    "corral.max_tokens"  # `corral model convert`: the limit in sentence-transformers' files
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +70,8 @@ def open_model(
         engine.close()
         raise
     limits = [(engine.max_tokens, _engine_limit(engine, header))]
-    if isinstance(own := header.metadata.get(_OWN_LIMIT), int):
-        limits.append((own, _OWN_LIMIT))
+    if isinstance(own := header.metadata.get(MAX_TOKENS_KEY), int):
+        limits.append((own, MAX_TOKENS_KEY))
     if resolved.profile and resolved.profile.max_tokens:
         limits.append((resolved.profile.max_tokens, f"profile {resolved.profile.name}"))
     max_tokens, limit_source = min(limits)

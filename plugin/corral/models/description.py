@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from corral.models.convert.common import MAX_TOKENS_KEY
+
 if TYPE_CHECKING:
     from corral.gguf_header import GGUFHeader
     from corral.models.profiles import Profile
@@ -61,6 +63,8 @@ def max_tokens(header: GGUFHeader, profile: Profile | None) -> tuple[int | None,
     context_length = header.arch("context_length")
     if isinstance(context_length, int):
         limits.append((context_length, f"{header.architecture}.context_length"))
+    if isinstance(own := header.metadata.get(MAX_TOKENS_KEY), int):
+        limits.append((own, MAX_TOKENS_KEY))
     if profile and profile.max_tokens:
         limits.append((profile.max_tokens, f"profile {profile.name}"))
     return min(limits, default=(None, f"no {header.architecture}.context_length"))

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors
 from safetensors import SafetensorError, safe_open
 
 from corral.errors import ModelError, PoolingError
@@ -29,6 +28,7 @@ _LEGACY_POOLING_NAMES = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
+_DEFAULT_LABELS = 2  # transformers' PretrainedConfig
 # sentence-transformers' modules that GGUF and our own normalisation stand for.
 _KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
@@ -52,6 +52,24 @@ class Checkpoint:
             ModelError: Not there, or not JSON.
         """
         return self.require_json("config.json")
+
+    @property
+    def architecture(self) -> str:
+        """Name of the class that config.json was saved with; "" where it has none."""
+        return str((self.config.get("architectures") or [""])[0])
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of a classifier's labels, by their number."""
+        names = self.config.get("id2label") or {}
+        n_labels = self.config.get("num_labels") or len(names) or _DEFAULT_LABELS
+        return [str(names.get(str(i), f"LABEL_{i}")) for i in range(n_labels)]
+
+    def max_tokens(self) -> int | None:
+        """Return sentence-transformers' limit in tokens, special tokens included, or None."""
+        settings = self.json("sentence_bert_config.json")
+        limit = settings.get("max_seq_length") if isinstance(settings, dict) else None
+        return limit if isinstance(limit, int) and limit > 0 else None
 
     def size(self, key: str) -> int:
         """Return a size that config.json must give.
@@ -189,9 +207,14 @@ def _pooling_mode(config: Mapping[str, Any]) -> str:
 
 
 def _bfloat16(path: Path, name: str) -> NDArray[np.float32]:
-    """Read a tensor of a type that numpy does not have: the upper half of a float32."""
-    for found, entry in safetensors.deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
-        if found == name:
-            halves = np.frombuffer(entry["data"], dtype="<u2").reshape(entry["shape"])
-            return (halves.astype(np.uint32) << 16).view(np.float32)
-    raise ModelError(f"{path} has no tensor {name!r}")  # pragma: no cover - asked for by its name
+    """Read a tensor of a type that numpy does not have: the upper half of a float32.
+
+    Source: https://github.com/huggingface/safetensors#format
+    """
+    with path.open("rb") as file:
+        n_header = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(n_header))[name]
+        start, end = entry["data_offsets"]
+        file.seek(8 + n_header + start)
+        halves = np.frombuffer(file.read(end - start), dtype="<u2").reshape(entry["shape"])
+    return (halves.astype(np.uint32) << 16).view(np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from corral.errors import ModelError
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from corral.models.convert.checkpoint import Checkpoint
 
-__all__ = ["Vocabulary", "metadata", "read_vocabulary"]
+__all__ = ["Vocabulary", "metadata", "read_vocabulary", "with_unused"]
 
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # gguf.TokenType
 _WORD_START = "\u2581"
@@ -29,6 +29,7 @@ _IDS = {
     "mask_token_id": _MASK,
     "cls_token_id": _CLS,
 }
+_BY_ID = ("tokens", "token_type")
 _REQUIRED = (_CLS, _SEP, _UNK)
 
 
@@ -101,6 +102,15 @@ def metadata(vocabulary: Vocabulary, vocab_size: int) -> dict[str, object]:
         "tokenizer.ggml.add_eos_token": False,
         "tokenizer.ggml.add_sep_token": True,
         **{f"tokenizer.ggml.{key}": ids[token] for key, token in _IDS.items() if token in ids},
+    }
+
+
+def with_unused(pairs: Mapping[str, object], tokens: list[str]) -> dict[str, object]:
+    """Return the pairs of a vocabulary that change when tokens are added that no text gives."""
+    texts, kinds = (cast("list[Any]", pairs[f"tokenizer.ggml.{k}"]) for k in _BY_ID)
+    return {
+        f"tokenizer.ggml.{_BY_ID[0]}": [*texts, *tokens],
+        f"tokenizer.ggml.{_BY_ID[1]}": [*kinds, *[_UNUSED] * len(tokens)],
     }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Final, Literal
 
 import gguf
 import numpy as np
@@ -70,7 +71,7 @@ class Conversion:
     Attributes:
         architecture: llama.cpp's name of it.
         metadata: Everything but `general.*`. A bool, int, float, str or list is written as
-            GGUF's bool, uint32, float32, string or array.
+            GGUF's bool, uint32, float32, string or array; bytes as an array of uint8.
         tensors: By llama.cpp's names, in the file's order.
     """
 
@@ -79,30 +80,47 @@ class Conversion:
     tensors: Mapping[str, Tensor]
 
 
-def write(conversion: Conversion, card: ModelCard, target: Path) -> None:
-    """Write a GGUF with F32 tensors, one tensor in memory at a time.
+# Small, and what a little less exactness would show in; llama.cpp wants norms as F32.
+_ALWAYS_F32: Final = ("position_embd.", "token_types.", "cls.")
+
+
+def write(
+    conversion: Conversion, card: ModelCard, target: Path, *, weights: Literal["f32", "f16"] = "f32"
+) -> None:
+    """Write a GGUF, one tensor in memory at a time.
 
     Args:
         conversion: What to write.
         card: The `general.*` metadata.
         target: Where; replaced where it exists, once the new file is whole.
+        weights: Type of the matrices; all else is F32.
     """
+    kinds = {
+        name: np.dtype(np.float16 if weights == "f16" and _is_matrix(name, tensor) else np.float32)
+        for name, tensor in conversion.tensors.items()
+    }
+    file_type = gguf.LlamaFileType.ALL_F32 if weights == "f32" else gguf.LlamaFileType.MOSTLY_F16
     with atomic_target(target) as partial:
         writer = gguf.GGUFWriter(partial, conversion.architecture)
         try:
             for key, value in {**card.metadata(), **conversion.metadata}.items():
                 _add(writer, key, value)
-            writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+            writer.add_file_type(file_type)
             for name, tensor in conversion.tensors.items():
-                n_bytes = 4 * int(np.prod(tensor.shape))
-                writer.add_tensor_info(name, tensor.shape, np.dtype(np.float32), n_bytes)
+                n_bytes = kinds[name].itemsize * prod(tensor.shape)
+                writer.add_tensor_info(name, tensor.shape, kinds[name], n_bytes)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
-            for tensor in conversion.tensors.values():
-                writer.write_tensor_data(tensor.load())
+            for name, tensor in conversion.tensors.items():
+                writer.write_tensor_data(tensor.load().astype(kinds[name], copy=False))
         finally:
             writer.close()
+
+
+def _is_matrix(name: str, tensor: Tensor) -> bool:
+    """Tell whether a tensor is one of the many large ones."""
+    return len(tensor.shape) > 1 and not name.startswith(_ALWAYS_F32)
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
@@ -113,7 +131,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
         writer.add_uint32(key, value)
     elif isinstance(value, float):
         writer.add_float32(key, value)
-    elif isinstance(value, list):
+    elif isinstance(value, list | bytes):
         writer.add_array(key, value)
     else:
         writer.add_string(key, str(value))
