@@ -14,6 +14,7 @@ import click
 
 from corral.cli.ingest import ingest
 from corral.cli.model import model
+from corral.cli.rerank import rerank
 from corral.cli.search import search
 
 __all__ = ["ingest_main", "main"]
@@ -29,7 +30,7 @@ def corral() -> None:
     """Take folders of documents into Qdrant with local GGUF models, and search them."""
 
 
-for _command in (ingest, search, model):
+for _command in (ingest, search, rerank, model):
     corral.add_command(_command)
 
 

@@ -6,7 +6,8 @@ Nothing heavy is imported before a command runs, so that --help answers at once.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -60,6 +61,45 @@ def show(ref: str, *, as_json: bool) -> None:
     facts = describe(resolve(ref))
     text = json.dumps(facts, ensure_ascii=False) if as_json else _lines(facts)
     click.echo(text.encode("utf-8", "backslashreplace"))  # a GGUF may hold bytes that are not UTF-8
+
+
+@model.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The GGUF to write.  [default: NAME-TYPE.gguf in the current folder]",
+)
+@click.option(
+    "--type",
+    "weights",
+    type=click.Choice(["f32", "f16"]),
+    default="f32",
+    show_default=True,
+    help="Type of the matrices.",
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(["mean", "cls", "last", "rank"]),
+    help="How the model pools, where its folder does not say it.",
+)
+def convert(
+    folder: Path, out: Path | None, weights: Literal["f32", "f16"], pooling: str | None
+) -> None:
+    """Write the model of a Hugging Face folder as a GGUF and print its path.
+
+    DIR holds config.json, the tokenizer's files and the weights as safetensors.
+    """
+    from corral.errors import ModelError
+    from corral.models.convert import convert as write
+
+    target = out or Path(f"{folder.resolve().name}-{weights}.gguf")
+    try:
+        write(folder, target, pooling=pooling, weights=weights)
+    except OSError as error:
+        raise ModelError(f"{target} cannot be written: {error.strerror or error}") from error
+    click.echo(target)
 
 
 def _lines(facts: Mapping[str, object]) -> str:

@@ -17,14 +17,23 @@ _SHOWN_CHARACTERS = 300
 @target_options
 @click.option("-k", "k", type=int, default=5, show_default=True, help="Most chunks to print.")
 @click.option("--model", metavar="MODEL", help="Where the collection's model is now, if it moved.")
+@click.option("--rerank", metavar="MODEL", help="A reranker that orders the nearest chunks anew.")
+@click.option(
+    "--fetch-k",
+    type=int,
+    metavar="N",
+    help="Nearest chunks for the reranker to choose from.  [default: 4 k, at least 20]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
-def search(
+def search(  # noqa: PLR0913 - click passes every option
     query: str,
     path: str | None,
     url: str | None,
     collection: str,
     k: int,
     model: str | None,
+    rerank: str | None,
+    fetch_k: int | None,
     *,
     as_json: bool,
 ) -> None:
@@ -32,7 +41,7 @@ def search(
     target = target_of(path, url, collection)
     from corral.search import search as find
 
-    found = find(query, target=target, k=k, model=model)
+    found = find(query, target=target, k=k, model=model, rerank=rerank, fetch_k=fetch_k)
     if as_json:
         for chunk in found:
             click.echo(json.dumps(chunk.as_dict(), ensure_ascii=False))
