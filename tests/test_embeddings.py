@@ -234,6 +234,8 @@ def test_eight_threads_on_one_object_give_what_one_gives():
 
 
 def test_the_async_twins_give_the_same_and_do_not_block_the_loop():
+    many = SHORT * 50
+
     async def run():
         ticks = 0
 
@@ -246,10 +248,10 @@ def test_the_async_twins_give_the_same_and_do_not_block_the_loop():
         ticker = asyncio.create_task(tick())
         with opened() as embeddings:
             found = await asyncio.gather(
-                embeddings.aembed_documents(SHORT), embeddings.aembed_query("one")
+                embeddings.aembed_documents(many), embeddings.aembed_query("one")
             )
             ticker.cancel()
-            return found, embeddings.embed_documents(SHORT), ticks
+            return found, embeddings.embed_documents(many), ticks
 
     (documents, query), expected, ticks = asyncio.run(run())
     np.testing.assert_allclose(documents, expected, atol=1e-3)

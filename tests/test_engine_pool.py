@@ -18,7 +18,7 @@ from corral.engine import _llama
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType
-from corral.errors import EngineError, GGUFError
+from corral.errors import EngineError, GGUFError, UsageError
 
 BERT = tiny_models.bert()
 QWEN3 = tiny_models.qwen3()
@@ -275,3 +275,36 @@ def test_a_batch_that_llama_cpp_refuses_is_an_error_and_the_context_stays_usable
     assert np.isfinite(context.pooled_row(0)).all()
     context.close()
     model.close()
+
+
+def test_a_retuned_engine_gives_the_same_rows_by_other_contexts():
+    several = sequences(BERT, 3, 90, 1, 40)
+    with engine() as opened:
+        before = opened.run(several).rows
+        opened.retune(n_contexts=2, n_threads=1, pack_tokens=64)
+        assert (opened.n_contexts, opened.options.pack_tokens) == (2, 64)
+        np.testing.assert_allclose(opened.run(several).rows, before, atol=1e-3)
+
+
+def test_retuning_waits_for_calls_and_keeps_count_of_the_work_done():
+    with engine(QWEN3, PoolingType.LAST) as opened, ThreadPoolExecutor(1) as threads:
+        running = threads.submit(opened.run, sequences(QWEN3, *[300] * 40))
+        while not opened.busy_seconds:
+            time.sleep(0.01)
+        opened.retune(n_contexts=2, n_threads=1, pack_tokens=384)
+        assert len(running.result(timeout=60).rows) == 40
+        assert opened.busy_seconds > 0
+
+
+def test_a_closed_engine_is_not_retuned():
+    opened = engine()
+    opened.close()
+    with pytest.raises(EngineError, match="closed"):
+        opened.retune(n_contexts=1, n_threads=1, pack_tokens=64)
+
+
+def test_retuning_refuses_what_opening_refuses_and_leaves_the_engine_as_it_was():
+    with engine() as opened:
+        with pytest.raises(UsageError, match="n_contexts is 0"):
+            opened.retune(n_contexts=0, n_threads=1, pack_tokens=64)
+        assert len(opened.run(sequences(BERT, 5)).rows) == 1

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from corral.engine.batching import Job, common_prefix, plan_jobs
 from corral.engine.options import EngineOptions, Sizes
 from corral.engine.pooling import PoolingType, SplitRule, combine, split_rule
-from corral.engine.vectors import defect, finish, normalize, parse_norm
+from corral.engine.vectors import defect, finish, normalize, parse_norm, sound
 from corral.errors import PoolingError, UsageError
 
 WHOLE, LAST, MEAN, ALL = (
@@ -225,3 +225,21 @@ def test_rows_that_point_nowhere_are_found(row, found):
 def test_a_score_may_be_zero_but_not_nan():
     assert defect(np.zeros(1, np.float32), may_be_zero=True) is None
     assert defect(np.array([np.nan], np.float32), may_be_zero=True)
+
+
+@given(
+    hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 5))),
+    st.booleans(),
+)
+def test_rows_that_are_sound_at_a_glance_have_no_defect(rows, may_be_zero):
+    if sound(list(rows), may_be_zero=may_be_zero):
+        assert [defect(row, may_be_zero=may_be_zero) for row in rows] == [None] * len(rows)
+
+
+def test_ordinary_rows_are_sound_and_one_bad_row_or_shape_makes_them_suspect():
+    rows = list(np.eye(3, dtype=np.float32))
+    zero, nan, longer = np.zeros(3), np.array([np.nan, 1, 1]), np.ones((2, 3))
+    assert sound(rows)
+    assert sound([*rows, zero.astype(np.float32)], may_be_zero=True)
+    for bad in (zero, nan, longer):
+        assert not sound([*rows, bad.astype(np.float32)])

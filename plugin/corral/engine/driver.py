@@ -14,7 +14,7 @@ from corral.engine import _llama
 from corral.engine.batching import Job, Part
 from corral.engine.options import EngineOptions, Sizes
 from corral.engine.pooling import PoolingType, SplitRule, combine
-from corral.engine.vectors import defect
+from corral.engine.vectors import defect, sound
 from corral.errors import EngineError
 
 __all__ = ["Call", "Driver", "Row", "Shared"]
@@ -64,6 +64,7 @@ class Shared:
     sizes: Sizes
     queue: "SimpleQueue[tuple[Call, Job] | None]" = field(default_factory=SimpleQueue)
     closed: threading.Event = field(default_factory=threading.Event)
+    tuning: threading.Lock = field(default_factory=threading.Lock)  # drivers come and go under it
 
     def open_context(self, *, n_ctx: int, n_ubatch: int) -> _llama.Context:
         """Make a context with room for this much and something over."""
@@ -139,7 +140,12 @@ class Driver(threading.Thread):
 
     def _perform(self, call: Call, job: Job) -> None:
         ranks = self._shared.options.pooling_type is PoolingType.RANK
-        for index, row in self._decode(call, job).items():
+        rows = self._decode(call, job)
+        if sound(list(rows.values()), may_be_zero=ranks):
+            for index, row in rows.items():
+                call.rows[index] = row
+            return
+        for index, row in rows.items():
             found = defect(row, may_be_zero=ranks)
             if found:
                 call.rows[index], found = self._retry(call, index, may_be_zero=ranks)

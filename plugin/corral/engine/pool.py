@@ -8,7 +8,7 @@ are freed by the threads that drive them, before the model is.
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -59,19 +59,18 @@ class Engine:
             raise GGUFError(
                 f"{path} is an encoder-decoder model; corral runs encoders and causal models"
             )
-        self.causal, sizes = _examine(model, options)
-        shared = Shared(model, options, sizes)
+        self.causal, self.rule = _examine(model, options)
+        shared = Shared(model, options, _sizes(model, options, self.rule))
         self._shared = shared
         self._pid = os.getpid()
-        self._drivers = [Driver(shared, number) for number in range(options.n_contexts)]
-        for driver in self._drivers:
-            driver.start()
+        self._busy_before = 0.0
+        self._drivers: list[Driver] = []
+        _start(shared, self._drivers)
         self._close = weakref.finalize(self, _shut_down, shared, self._drivers)
         self.tokenize: Callable[[str], NDArray[np.int32]] = model.tokenize
         self.n_embd_out = model.n_embd_out
         self.n_cls_out = model.n_cls_out
         self.max_tokens = shared.sizes.max_tokens
-        self.rule = shared.sizes.rule
 
     def run(self, sequences: Sequence[NDArray[np.int32]]) -> Rows:
         """Run the model.
@@ -100,6 +99,30 @@ class Engine:
             raise call.error
         return Rows([row for row in call.rows if row is not None], call.defects)
 
+    def retune(self, *, n_contexts: int, n_threads: int, pack_tokens: int) -> None:
+        """Work with other contexts from now on; calls under way are finished first.
+
+        Raises:
+            EngineError: the engine is closed.
+            UsageError: a number is under 1.
+        """
+        shared = self._shared
+        options = replace(
+            shared.options, n_contexts=n_contexts, n_threads=n_threads, pack_tokens=pack_tokens
+        )
+        with shared.tuning:
+            self._refuse_if_unusable()
+            _finish(shared, self._drivers)
+            self._busy_before += sum(driver.busy_seconds for driver in self._drivers)
+            shared.options = options
+            shared.sizes = _sizes(shared.model, options, self.rule)
+            _start(shared, self._drivers)
+
+    @property
+    def options(self) -> EngineOptions:
+        """How the model runs."""
+        return self._shared.options
+
     @property
     def n_contexts(self) -> int:
         """Contexts that can work side by side."""
@@ -108,7 +131,7 @@ class Engine:
     @property
     def busy_seconds(self) -> float:
         """Seconds that contexts have worked, all together."""
-        return sum(driver.busy_seconds for driver in self._drivers)
+        return self._busy_before + sum(driver.busy_seconds for driver in self._drivers)
 
     def close(self) -> None:
         """Free contexts and weights; calls under way end with an error. Twice is harmless."""
@@ -150,7 +173,7 @@ class Engine:
             raise
 
 
-def _examine(model: _llama.Model, options: EngineOptions) -> tuple[bool, Sizes]:
+def _examine(model: _llama.Model, options: EngineOptions) -> tuple[bool, SplitRule]:
     """Ask a small context what the model's attention and memory are."""
     probe = _llama.Context(
         model,
@@ -163,7 +186,11 @@ def _examine(model: _llama.Model, options: EngineOptions) -> tuple[bool, Sizes]:
     )
     rule = split_rule(options.pooling_type, causal=probe.causal, has_memory=probe.has_memory)
     probe.close()
-    return probe.causal, Sizes.derive(
+    return probe.causal, rule
+
+
+def _sizes(model: _llama.Model, options: EngineOptions, rule: SplitRule) -> Sizes:
+    return Sizes.derive(
         options,
         rule=rule,
         n_ctx_train=model.n_ctx_train,
@@ -172,12 +199,24 @@ def _examine(model: _llama.Model, options: EngineOptions) -> tuple[bool, Sizes]:
     )
 
 
-def _shut_down(shared: Shared, drivers: Sequence[Driver]) -> None:
-    shared.closed.set()
+def _start(shared: Shared, drivers: list[Driver]) -> None:
+    drivers[:] = [Driver(shared, number) for number in range(shared.options.n_contexts)]
+    for driver in drivers:
+        driver.start()
+
+
+def _finish(shared: Shared, drivers: Sequence[Driver]) -> None:
+    """Let drivers end after the jobs that are queued by now."""
     for _ in drivers:
         shared.queue.put(None)
     for driver in drivers:
-        driver.stop()
-    for driver in drivers:
         driver.join()
-    shared.model.close()
+
+
+def _shut_down(shared: Shared, drivers: Sequence[Driver]) -> None:
+    with shared.tuning:
+        shared.closed.set()
+        for driver in drivers:
+            driver.stop()
+        _finish(shared, drivers)
+        shared.model.close()

@@ -5,6 +5,7 @@ normalisation. Source: llama.cpp common_embd_normalize for the modes; Matryoshka
 Learning (arXiv 2205.13147) for truncation; nomic-embed-text-v1.5's model card for the layer norm.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from corral.errors import UsageError
 
-__all__ = ["MIN_NORM", "NORM_NAMES", "defect", "finish", "normalize", "parse_norm"]
+__all__ = ["MIN_NORM", "NORM_NAMES", "defect", "finish", "normalize", "parse_norm", "sound"]
 
 MIN_NORM: Final = 1e-6
 """A row of a smaller L2 norm points nowhere: Qdrant would store it unnormalised."""
@@ -99,3 +100,19 @@ def defect(row: NDArray[np.float32], *, may_be_zero: bool = False) -> str | None
     if norm < MIN_NORM and not may_be_zero:
         return f"its length is {norm:.3g}, under {MIN_NORM:g}"
     return None
+
+
+def sound(rows: Sequence[NDArray[np.float32]], *, may_be_zero: bool = False) -> bool:
+    """Tell at a glance whether no row has a defect; where it cannot tell, the answer is False.
+
+    Args:
+        rows: of any shapes.
+        may_be_zero: as in `defect`.
+    """
+    if len({row.shape for row in rows}) != 1:
+        return False
+    flat = np.stack(rows).reshape(len(rows), -1)
+    with np.errstate(all="ignore"):  # too large gives infinity, too small 0: both answer False
+        squares = np.einsum("ij,ij->i", flat, flat)
+    least = -1.0 if may_be_zero else 2 * MIN_NORM**2
+    return bool(np.all((squares > least) & (squares < np.inf)))
