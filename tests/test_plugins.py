@@ -1,4 +1,4 @@
-"""Chunkers by name, ours and strangers'."""
+"""Chunkers and sinks by name, ours and strangers'."""
 
 import sys
 import textwrap
@@ -7,9 +7,10 @@ import pytest
 from chunk_tokenizers import WordTokenizer
 from chunker_contract import ChunkerContract
 
-import corral_chunkers
-from corral_chunkers import ChunkerError
+from corral.errors import UsageError
+from corral.plugins import CHUNKERS, SINKS, available, load_chunker, load_sink
 from corral_chunkers.tokens import TokensChunker
+from corral_sinks.qdrant import QdrantSink
 
 STRANGER = """
 from corral_chunkers import Chunk, ChunkerError
@@ -67,33 +68,38 @@ class TestAStrangersChunker(ChunkerContract):
     """The contract suite holds chunkers that it has never seen."""
 
     def make(self, tokenizer, *, size, overlap):
-        return corral_chunkers.load("slices")(tokenizer, size=size, overlap=overlap)
+        return load_chunker("slices")(tokenizer, size=size, overlap=overlap)
+
+
+def test_our_own_sinks_come_by_their_entry_points():
+    assert {"jsonl", "qdrant"} <= set(available(SINKS))
+    assert load_sink("qdrant") is QdrantSink
 
 
 def test_our_own_chunkers_come_by_their_entry_points():
-    assert "tokens" in corral_chunkers.available()
-    assert corral_chunkers.load("tokens") is TokensChunker
+    assert "tokens" in available(CHUNKERS)
+    assert load_chunker("tokens") is TokensChunker
 
 
 def test_a_strangers_chunker_stands_beside_ours(stranger):
-    assert {"tokens", stranger} <= set(corral_chunkers.available())
-    chunker = corral_chunkers.load(stranger)(WordTokenizer(), size=9, overlap=0)
+    assert {"tokens", stranger} <= set(available(CHUNKERS))
+    chunker = load_chunker(stranger)(WordTokenizer(), size=9, overlap=0)
     assert type(chunker).__module__ == "stranger"
 
 
 def test_an_unknown_name_is_answered_with_the_names_there_are():
-    with pytest.raises(ChunkerError, match=r"no chunker 'tokenz'; installed are: .*tokens"):
-        corral_chunkers.load("tokenz")
+    with pytest.raises(UsageError, match=r"no chunker 'tokenz'; installed are: .*tokens"):
+        load_chunker("tokenz")
 
 
 def test_a_chunker_that_cannot_be_imported_names_its_package(site):
     install(site, "broken-one", "import no_such_module", broken="broken_one:Chunker")
-    with pytest.raises(ChunkerError, match="'broken'.*of broken-one.*no_such_module"):
-        corral_chunkers.load("broken")
+    with pytest.raises(UsageError, match="'broken'.*of broken-one.*no_such_module"):
+        load_chunker("broken")
 
 
 def test_a_name_that_two_packages_claim_is_refused_with_both(site):
     install(site, "first-one", "Chunker = dict", twice="first_one:Chunker")
     install(site, "second-one", "Chunker = dict", twice="second_one:Chunker")
-    with pytest.raises(ChunkerError, match=r"first-one.*second-one|second-one.*first-one"):
-        corral_chunkers.load("twice")
+    with pytest.raises(UsageError, match=r"first-one.*second-one|second-one.*first-one"):
+        load_chunker("twice")

@@ -13,7 +13,6 @@ from corral_chunkers.contract import (
     Encoding,
     Tokenizer,
 )
-from corral_chunkers.registry import available, load
 
 __all__ = [
     "Chunk",
@@ -23,6 +22,4 @@ __all__ = [
     "Document",
     "Encoding",
     "Tokenizer",
-    "available",
-    "load",
 ]

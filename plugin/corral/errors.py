@@ -9,6 +9,7 @@
     ├── InputTooLongError       a text is longer than the model takes and the policy is "error"
     ├── EngineError             llama.cpp reported a failure, or gave a vector that is not one
     ├── CollectionError         the collection was made by other means than this run's
+    ├── IncompleteRunError      a run began and ended before all was stored
     └── ReadError               a file could not be read as text
         ├── EmptyTextError      there is no text in it
         └── NotTextError        it is of another kind: binary, a folder, a FIFO, too large
@@ -24,6 +25,7 @@ __all__ = [
     "EmptyTextError",
     "EngineError",
     "GGUFError",
+    "IncompleteRunError",
     "InputTooLongError",
     "ModelError",
     "ModelNotFoundError",
@@ -68,6 +70,10 @@ class EngineError(CorralError):
 
 class CollectionError(CorralError):
     """The collection was made with other settings than this run's."""
+
+
+class IncompleteRunError(CorralError):
+    """A run began and ended before all was stored; its cause says why."""
 
 
 class ReadError(CorralError):

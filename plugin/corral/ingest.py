@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +11,21 @@ from typing import Any, Final
 from corral.discovery import SkippedFile, SourceFile, discover
 from corral.embeddings import GGUFEmbeddings
 from corral.engine.pooling import PoolingType
-from corral.errors import CollectionError, PoolingError, UsageError
+from corral.errors import (
+    CollectionError,
+    CorralError,
+    IncompleteRunError,
+    PoolingError,
+    UsageError,
+)
 from corral.fingerprint import SCHEMA_VERSION, Fingerprint
 from corral.pipeline import Progress, Writer, run_pipeline
 from corral.plugins import load_chunker, load_sink
-from corral.prepare import Stored, prepare
+from corral.prepare import FileLeft, FileRead, Pending, Stored, prepare
+from corral.reading import DEFAULT_MAX_BYTES
 from corral.report import Report
-from corral_chunkers import Chunker, Encoding
-from corral_sinks import Schema, Sink, SinkOptions, VectorParams
+from corral_chunkers import Chunker, ChunkerError, Encoding
+from corral_sinks import Schema, Sink, SinkError, SinkOptions, VectorParams
 
 __all__ = ["VECTOR_NAME", "IngestOptions", "ingest"]
 
@@ -37,6 +44,7 @@ class IngestOptions:
         paths: files and folders.
         globs: patterns that files must match, relative to their folder; none takes all kinds of
             files that can be read.
+        max_file_size: bytes of the largest file to read.
         sink: name of the kind of store.
         target: where the store is.
         model: as for GGUFEmbeddings.
@@ -49,6 +57,7 @@ class IngestOptions:
 
     paths: Sequence[Path]
     globs: Sequence[str] = ()
+    max_file_size: int = DEFAULT_MAX_BYTES
     sink: str = "qdrant"
     target: SinkOptions
     model: str = "minilm"
@@ -85,7 +94,9 @@ def ingest(options: IngestOptions, *, progress: Progress) -> Report:
         UsageError: nothing is to be read, or options do not go together.
         ModelError: the model cannot be used.
         CollectionError: the collection was made by other settings, or not by corral.
-        SinkError: the store failed; what it acknowledged before is in it.
+        SinkError: the store cannot be used.
+        IncompleteRunError: the store or the model failed on the way; what the store acknowledged
+            before is in it.
     """
     files = discover(options.paths, options.globs)
     with closing(_make_sink(options)) as sink:
@@ -99,7 +110,8 @@ def ingest(options: IngestOptions, *, progress: Progress) -> Report:
             chunker = _make_chunker(options, embeddings)
             fingerprint = fingerprint_of(embeddings, options.chunker, chunker)
             _settle_schema(sink, existing, options.target.collection, embeddings.dim, fingerprint)
-            return _run(files, sink, embeddings, chunker, progress, is_new=existing is None)
+            run = _Run(options, files, sink, embeddings, chunker, is_new=existing is None)
+            return run.go(progress)
 
 
 def _make_sink(options: IngestOptions) -> Sink:
@@ -155,40 +167,58 @@ def _settle_schema(
         )
 
 
-def _run(
-    files: Sequence[SourceFile | SkippedFile],
-    sink: Sink,
-    embeddings: GGUFEmbeddings,
-    chunker: Chunker,
-    progress: Progress,
-    *,
-    is_new: bool,
-) -> Report:
-    sizes = {file.source: _size(file.path) for file in files}
-    report = Report(
-        files_total=len(files),
-        bytes_total=sum(sizes.values()),
-        n_contexts=embeddings.n_contexts,
-    )
-    lock = threading.Lock()
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Everything is settled, and nothing is read yet."""
 
-    def stored(source: str) -> Stored:
-        with lock:
-            return {} if is_new else sink.stored(source)
+    options: IngestOptions
+    files: Sequence[SourceFile | SkippedFile]
+    sink: Sink
+    embeddings: GGUFEmbeddings
+    chunker: Chunker
+    is_new: bool
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    started, busy = time.monotonic(), embeddings.busy_seconds
-    try:
-        run_pipeline(
-            prepare(files, chunker=chunker, model=embeddings.model, stored=stored),
-            embed=embeddings.embed_checked,
-            writer=Writer(sink, lock, report, vector_name=VECTOR_NAME, sizes=sizes),
-            progress=progress,
+    def go(self, progress: Progress) -> Report:
+        """Read, chunk, embed and store all of it."""
+        sizes = {file.source: _size(file.path) for file in self.files}
+        report = Report(
+            files_total=len(self.files),
+            bytes_total=sum(sizes.values()),
+            n_contexts=self.embeddings.n_contexts,
         )
-        sink.optimize()
-    finally:
-        report.seconds = time.monotonic() - started
-        report.busy_seconds = embeddings.busy_seconds - busy
-    return report
+        writer = Writer(self.sink, self.lock, report, vector_name=VECTOR_NAME, sizes=sizes)
+        started, busy = time.monotonic(), self.embeddings.busy_seconds
+        try:
+            run_pipeline(
+                self._prepared(),
+                embed=self.embeddings.embed_checked,
+                writer=writer,
+                progress=progress,
+            )
+            self.sink.optimize()
+        except (CorralError, ChunkerError, SinkError) as error:
+            raise IncompleteRunError(
+                f"{error}\n{report.embedded:,} chunks are stored; run the same command again to go "
+                "on from there."
+            ) from error
+        finally:
+            report.seconds = time.monotonic() - started
+            report.busy_seconds = self.embeddings.busy_seconds - busy
+        return report
+
+    def _prepared(self) -> Iterator[Pending | FileRead | FileLeft]:
+        return prepare(
+            self.files,
+            chunker=self.chunker,
+            model=self.embeddings.model,
+            max_bytes=self.options.max_file_size,
+            stored=self._stored,
+        )
+
+    def _stored(self, source: str) -> Stored:
+        with self.lock:
+            return {} if self.is_new else self.sink.stored(source)
 
 
 def _size(path: Path) -> int:

@@ -59,6 +59,7 @@ def prepare(
     *,
     chunker: Chunker,
     model: str,
+    max_bytes: int,
     stored: Callable[[str], Stored],
 ) -> Iterator[Pending | FileRead | FileLeft]:
     """Read and chunk files, comparing with what is stored.
@@ -67,6 +68,7 @@ def prepare(
         files: in the order they are wanted.
         chunker: cuts them.
         model: name of the model, for the payload.
+        max_bytes: size of the largest file to read.
         stored: asks the store what it holds of a source.
     """
     for file in files:
@@ -74,30 +76,27 @@ def prepare(
             yield FileLeft(file, failed=file.failed, reason=file.reason)
             continue
         try:
-            yield from _prepare_file(file, chunker, model, stored)
+            text = _read(file, max_bytes)
+            yield from _compare(file, _cut(file, text, chunker, model), stored(file.source))
         except NotTextError as error:
             yield FileLeft(file, failed=False, reason=str(error))
         except (ReadError, ChunkerError) as error:
             yield FileLeft(file, failed=True, reason=str(error))
 
 
-def _prepare_file(
-    file: SourceFile, chunker: Chunker, model: str, stored: Callable[[str], Stored]
-) -> Iterator[Pending | FileRead]:
+def _read(file: SourceFile, max_bytes: int) -> str:
     try:
-        text = read_text(file.path).text
+        return read_text(file.path, max_bytes=max_bytes).text
     except EmptyTextError:
-        text = ""
-    document = Document(text=text, source=file.source)
-    known = stored(file.source)
+        return ""
+
+
+def _cut(file: SourceFile, text: str, chunker: Chunker, model: str) -> Iterator[Pending]:
+    """Chunk a text, and name each chunk."""
     ids = ChunkIds(file.source)
-    seen: set[str] = set()
-    moved: dict[str, Mapping[str, Any]] = {}
-    n_pending = 0
+    document = Document(text=text, source=file.source)
     for index, chunk in enumerate(chunker.chunk(document)):
         hashed = content_hash(chunk.text)
-        chunk_id = ids.next(hashed)
-        seen.add(chunk_id)
         metadata = {
             "source": file.source,
             "start": chunk.start,
@@ -107,11 +106,24 @@ def _prepare_file(
             "content_hash": hashed,
             "model": model,
         }
-        if chunk_id not in known:
+        yield Pending(file, chunk, ids.next(hashed), metadata)
+
+
+def _compare(
+    file: SourceFile, chunks: Iterator[Pending], known: Stored
+) -> Iterator[Pending | FileRead]:
+    """Pass on the chunks that the store does not have, then say what it must do besides."""
+    seen: set[str] = set()
+    moved: dict[str, Mapping[str, Any]] = {}
+    n_pending = 0
+    for pending in chunks:
+        seen.add(pending.id)
+        held = known.get(pending.id)
+        if held is None:
             n_pending += 1
-            yield Pending(file, chunk, chunk_id, metadata)
-        elif (mended := {**known[chunk_id], **metadata}) != dict(known[chunk_id]):
-            moved[chunk_id] = payload(chunk.text, mended)
+            yield pending
+        elif (mended := {**held, **pending.metadata}) != dict(held):
+            moved[pending.id] = payload(pending.chunk.text, mended)
     stale = [chunk_id for chunk_id in known if chunk_id not in seen]
     yield FileRead(file, n_pending, len(seen) - n_pending, moved, stale)
 

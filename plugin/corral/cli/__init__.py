@@ -50,19 +50,18 @@ def _run(command: click.Command, argv: Sequence[str] | None, *, name: str) -> in
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return int(command.main(args=argv, prog_name=name, standalone_mode=False) or 0)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         return _say("stopped", _EXIT_SIGNAL + signal.SIGINT)
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except KeyboardInterrupt:
-        return _say("stopped", _EXIT_SIGNAL + signal.SIGINT)
     except BrokenPipeError:
         return _EXIT_INCOMPLETE
     except Exception as error:
-        if not _is_expected(error):
+        code = _code_of(error)
+        if code is None:
             raise
-        return _say(f"error: {error}", _EXIT_NOT_BEGUN)
+        return _say(f"error: {error}", code)
 
 
 def _say(message: str, code: int) -> int:
@@ -70,13 +69,15 @@ def _say(message: str, code: int) -> int:
     return code
 
 
-def _is_expected(error: Exception) -> bool:
-    """Tell an error that was raised on purpose from a bug."""
-    from corral.errors import CorralError
+def _code_of(error: Exception) -> int | None:
+    """Give the exit code of an error that was raised on purpose; None for a bug."""
+    from corral.errors import CorralError, IncompleteRunError
     from corral_chunkers import ChunkerError
     from corral_sinks import SinkError
 
-    return isinstance(error, (CorralError, ChunkerError, SinkError))
+    if isinstance(error, IncompleteRunError):
+        return _EXIT_INCOMPLETE
+    return _EXIT_NOT_BEGUN if isinstance(error, (CorralError, ChunkerError, SinkError)) else None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

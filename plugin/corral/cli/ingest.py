@@ -50,6 +50,12 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 @click.option(
     "--glob", "globs", multiple=True, metavar="PATTERN", help="Files to take; repeatable."
 )
+@click.option(
+    "--max-file-size",
+    type=int,
+    metavar="BYTES",
+    help="Skip larger files.  [default: 128 MiB]",
+)
 @click.option("--chunker", default="tokens", show_default=True, metavar="NAME", help="How to cut.")
 @click.option(
     "--chunk-size",
@@ -76,6 +82,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     collection: str,
     model: str,
     globs: tuple[str, ...],
+    max_file_size: int | None,
     chunker: str,
     chunk_size: int | None,
     chunk_overlap: int,
@@ -103,8 +110,16 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         chunker=chunker,
         chunk_size=chunk_size,
         chunk_overlap=chunk_overlap,
+        **given({"max_file_size": max_file_size}),
     )
-    with watch(sys.stderr) as progress:
-        report = run(options, progress=progress)
+    try:
+        with watch(sys.stderr) as progress:
+            report = run(options, progress=progress)
+    except KeyboardInterrupt:
+        click.echo(
+            "What was acknowledged is stored; run the same command again to go on from there.",
+            err=True,
+        )
+        raise
     show_summary(report)
     return 0 if report.all_stored else 1

@@ -81,8 +81,9 @@ def show_summary(report: Report) -> None:
     files = report.files
     rows = {
         "files": (
-            f"{sum(files.values()):,}: {files['stored']:,} stored, {files['unchanged']:,} unchanged, "
-            f"{files['skipped']:,} skipped, {files['failed']:,} failed"
+            f"{sum(files.values()):,}: {files['stored']:,} stored, "
+            f"{files['unchanged']:,} unchanged, {files['skipped']:,} skipped, "
+            f"{files['failed']:,} failed"
         ),
         "chunks": (
             f"{report.chunks:,}: {report.embedded:,} embedded, {report.reused:,} reused "

@@ -29,6 +29,7 @@ __all__ = ["N_SEQ_MAX", "Context", "ContextParams", "DecodeAbortedError", "Model
 N_SEQ_MAX: Final = 256
 """llama-cparams.h LLAMA_MAX_SEQ."""
 
+_INT32_MAX: Final = 2**31 - 1
 _RC_ABORTED: Final = 2
 _RC_MEANING: Final = {
     1: "no slot in memory for the batch",
@@ -112,15 +113,21 @@ class Model:
         Text that looks like a control token is text.
         """
         raw = text.encode("utf-8", "replace")
-        ids = np.empty(len(raw) + 2, dtype=np.int32)  # a token is a byte at least
+        ids, n = self._tokenize(raw, room=len(raw) + 2)
+        if n < 0:  # a normaliser that expands needs more room than bytes
+            ids, n = self._tokenize(raw, room=-n)
+        if n < 0:
+            raise EngineError(f"llama_tokenize returned {n} for a text of {len(raw)} bytes")
+        return ids[:n]
+
+    def _tokenize(self, raw: bytes, *, room: int) -> tuple[NDArray[np.int32], int]:
+        ids = np.empty(min(room, _INT32_MAX), dtype=np.int32)
         pointer = ids.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
         with self._close_lock:
             if not self._model:
                 raise EngineError("the model is closed")
             n = llama.llama_tokenize(self._vocab, raw, len(raw), pointer, len(ids), False, False)  # noqa: FBT003 - C has no keywords
-        if n < 0:
-            raise EngineError(f"llama_tokenize returned {n} for a text of {len(raw)} bytes")
-        return ids[:n]
+        return ids, n
 
     def close(self) -> None:
         """Free the weights; closing twice is harmless.

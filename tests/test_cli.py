@@ -1,0 +1,257 @@
+"""The command line as a user meets it: what is printed where, and the exit code."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+import tiny_models
+from qdrant_stand_in import QdrantStandIn
+
+from corral.cli import progress
+from corral.report import Report
+
+BERT = tiny_models.bert()
+HOLDER = """
+import sys
+from qdrant_client.models import Distance, VectorParams
+from corral_sinks.qdrant import connect
+client = connect(path=sys.argv[1])
+client.create_collection("other", {"v": VectorParams(size=2, distance=Distance.DOT)})
+print("ready", flush=True)
+sys.stdin.read()
+client.close()
+"""
+
+
+def corral(*arguments, command=("-m", "corral.cli"), **options):
+    return subprocess.run(
+        [sys.executable, *command, *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "docs"
+    root.mkdir()
+    (root / "a.txt").write_text("The flock went up the hill.\n")
+    (root / "b.md").write_text("# Rain\n\nRain came in the night.\n")
+    return root
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ("--path", tmp_path / "db", "--collection", "docs")
+
+
+def ingest(folder, store, *options):
+    return corral("ingest", folder, *store, "--model", BERT.path, *options)
+
+
+def test_ingest_prints_a_summary_and_search_a_table(folder, store):
+    done = ingest(folder, store)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "files    2: 2 stored, 0 unchanged, 0 skipped, 0 failed" in done.stdout
+    assert "tokens/s" in done.stdout
+    found = corral("search", "rain", *store, "-k", 2)
+    assert found.returncode == 0
+    assert "b.md" in found.stdout
+    assert "Rain came in the night." in found.stdout
+
+
+def test_search_prints_a_json_object_a_line(folder, store):
+    ingest(folder, store)
+    found = corral("search", "rain", *store, "-k", 2, "--json")
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert len(lines) == 2
+    for line in lines:
+        text = (folder / line["source"]).read_text()
+        assert text[line["start"] : line["end"]] == line["text"]
+        assert -1 <= line["score"] <= 1
+
+
+def test_long_texts_are_shown_in_part_in_the_table(folder, store):
+    (folder / "long.txt").write_text("word " * 100)
+    ingest(folder, store)
+    assert "…" in corral("search", "word", *store).stdout
+
+
+def test_skipped_files_are_named_and_are_no_failure(folder, store):
+    (folder / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    done = ingest(folder, store)
+    assert done.returncode == 0
+    assert "1 skipped" in done.stdout
+    assert "picture.txt: " in done.stdout
+
+
+def test_many_reasons_are_cut_short(folder, store):
+    for i in range(30):
+        (folder / f"empty-{i}.txt").touch()
+    done = ingest(folder, store)
+    assert "and 10 more" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_an_unreadable_file_fails_the_run_with_exit_1(folder, store):
+    (folder / "secret.txt").write_text("x")
+    (folder / "secret.txt").chmod(0)
+    assert ingest(folder, store).returncode == 1
+
+
+def test_a_file_that_failed_gives_exit_1(folder, store, tmp_path):
+    # Root may read every file, so a reader that fails stands in.
+    script = tmp_path / "run.py"
+    script.write_text(
+        "from corral import prepare\n"
+        "from corral.cli import ingest_main\n"
+        "def failing(path, **_):\n"
+        "    raise prepare.ReadError(f'{path} cannot be read: Permission denied.')\n"
+        "prepare.read_text = failing\n"
+        "ingest_main()\n"
+    )
+    done = corral(folder, *store, "--model", BERT.path, command=(script,))
+    assert done.returncode == 1
+    assert "2 failed" in done.stdout
+    assert "Permission denied" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ingest", "{docs}", "--collection", "x"], "give --path DIR"),
+        (["ingest", "{docs}", "--collection", "x", "--path", "a", "--url", "b"], "give --path DIR"),
+        (["ingest", "--collection", "x", "--path", "{db}"], "Missing argument 'PATHS...'"),
+        (["ingest", "{docs}", "--path", "{db}"], "Missing option '--collection'"),
+        (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--model", "nope"], "nope"),
+        (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--model", "{docs}/a.txt"],
+         "not a GGUF"),
+        (["ingest", "{empty}", "--path", "{db}", "--collection", "x"], "nothing to read in"),
+        (["ingest", "{docs}/none", "--path", "{db}", "--collection", "x"], "none"),
+        (["ingest", "{docs}", "--path", "{db}", "--collection", "a/b", "--model", "{bert}"], "a/b"),
+        (["ingest", "{docs}", "--path", "{docs}", "--collection", "x", "--model", "{bert}"],
+         "a.txt"),
+        (["ingest", "{docs}", "--url", "http://127.0.0.1:9", "--collection", "x"], "127.0.0.1:9"),
+        (["search", "q", "--path", "{db}", "--collection", "x"], "no collection 'x'"),
+        (["search", "q", "--url", "http://127.0.0.1:9", "--collection", "x"], "127.0.0.1:9"),
+        (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--over-length", "chop"],
+         "'chop' is not one of"),
+        (["fly"], "No such command 'fly'"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_one_clear_message_and_exit_2(folder, tmp_path, arguments, said):
+    (tmp_path / "empty").mkdir()
+    names = {
+        "docs": folder, "db": tmp_path / "db", "empty": tmp_path / "empty", "bert": BERT.path,
+    }  # fmt: skip
+    done = corral(*(argument.format(**names) for argument in arguments))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_another_collection_of_other_settings_is_refused_with_the_fields(folder, store):
+    ingest(folder, store, "--chunk-size", 40)
+    done = ingest(folder, store, "--chunk-size", 41)
+    assert done.returncode == 2
+    assert "chunker.size: the collection has 40, this run has 41" in done.stderr
+
+
+def test_a_second_process_on_one_folder_is_told_who_holds_it(folder, store, tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path / "db"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout.readline() == "ready\n"
+    done = ingest(folder, store)
+    holder.communicate("", timeout=30)
+    assert done.returncode == 2
+    assert f"{holder.pid}" in done.stderr
+    assert ingest(folder, store).returncode == 0
+
+
+def test_a_server_is_written_to_and_searched_and_its_key_is_never_shown(folder, tmp_path):
+    with QdrantStandIn(tmp_path / "server", api_key="s3cret") as server:
+        store = ("--url", server.url, "--collection", "docs")
+        keyed = {**os.environ, "QDRANT_API_KEY": "s3cret"}
+        done = corral("ingest", folder, *store, "--model", BERT.path, "-vv", env=keyed)
+        found = corral("search", "rain", *store, "--json", env=keyed)
+        refused = corral("search", "rain", *store, env={**os.environ, "QDRANT_API_KEY": "wr0ng"})
+    assert done.returncode == 0
+    assert len(found.stdout.splitlines()) == 2
+    assert refused.returncode == 2
+    assert "QDRANT_API_KEY" in refused.stderr
+    for said in (done, found, refused):
+        assert "s3cret" not in said.stdout + said.stderr
+        assert "wr0ng" not in said.stdout + said.stderr
+
+
+def test_a_store_that_fails_on_the_way_gives_exit_1_and_says_what_is_stored(folder, tmp_path):
+    with QdrantStandIn(tmp_path / "server") as server:
+        for i in range(80):
+            (folder / f"more-{i}.txt").write_text(f"Number {i}.")
+        script = tmp_path / "run.py"
+        script.write_text(
+            "from corral_sinks import SinkError\n"
+            "from corral_sinks.qdrant import QdrantSink\n"
+            "from corral.cli import ingest_main\n"
+            "upsert, calls = QdrantSink.upsert, []\n"
+            "def failing(self, records):\n"
+            "    calls.append(1)\n"
+            "    if len(calls) > 1:\n"
+            "        raise SinkError('the disk is full')\n"
+            "    upsert(self, records)\n"
+            "QdrantSink.upsert = failing\n"
+            "ingest_main()\n"
+        )
+        store = ("--url", server.url, "--collection", "docs")
+        done = corral(folder, *store, "--model", BERT.path, command=(script,))
+    assert done.returncode == 1
+    assert "error: the disk is full" in done.stderr
+    assert "64 chunks are stored; run the same command again" in done.stderr
+
+
+def test_lines_of_progress_come_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    with progress.watch(sys.stderr) as told:
+        told(Report(files_total=4, bytes_total=200, embedded=7), files_done=1, bytes_done=50)
+    assert "1 of 4 files (25% of the bytes), 7 chunks embedded" in capsys.readouterr().err
+
+
+def test_a_bar_is_drawn_on_a_terminal(folder, store):
+    outer, inner = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", "ingest", folder, *store, "--model", BERT.path],
+        stdout=subprocess.PIPE, stderr=inner, text=True, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(inner)
+    seen = b""
+    while True:
+        try:
+            part = os.read(outer, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(outer)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 0
+    assert b"files" in seen
+    assert b"tokens/s" in seen
+    assert "2 stored" in out
+
+
+def test_a_closed_pipe_is_no_traceback(folder, store):
+    ingest(folder, store)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", "search", "rain", *map(str, store), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    child.stdout.close()
+    assert "Traceback" not in child.stderr.read()
+    child.stderr.close()
+    child.wait(timeout=60)

@@ -1,0 +1,451 @@
+"""An ingest: what is stored, what a second run does, what is refused, what becomes of bad parts."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+from qdrant_client import models as qdrant
+
+from corral import GGUFEmbeddings, prepare
+from corral.engine import _llama
+from corral.errors import CollectionError, IncompleteRunError, ModelError, PoolingError, UsageError
+from corral.fingerprint import METADATA_KEY, Fingerprint
+from corral.identity import ChunkIds, content_hash
+from corral.ingest import IngestOptions, ingest
+from corral.report import Report
+from corral.search import search
+from corral_sinks import SinkError, SinkOptions
+from corral_sinks.qdrant import QdrantSink, connect
+
+BERT = tiny_models.bert()
+SENTENCES = "The flock went up the hill. Rain came in the night! Who closed the gate? "
+
+
+def ignore(*_, **__):
+    """Take no note of the progress."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "docs"
+    root.mkdir()
+    (root / "a.txt").write_text(SENTENCES * 20)
+    (root / "b.md").write_text("# Title\n\nOne paragraph.\n\nAnother paragraph.\n")
+    (root / "c.rst").write_text("Same text.")
+    (root / "d.txt").write_text("Same text.")
+    return root
+
+
+@pytest.fixture
+def target(tmp_path):
+    return SinkOptions(collection="docs", path=str(tmp_path / "db"))
+
+
+def run(folder, target, **options) -> Report:
+    settings = {"model": str(BERT.path), "chunk_size": 40, **options}
+    return ingest(IngestOptions(paths=[folder], target=target, **settings), progress=ignore)
+
+
+def points(target):
+    with connect(path=target.path) as client:
+        found, _ = client.scroll(target.collection, limit=10_000, with_vectors=True)
+    return {str(point.id): point for point in found}
+
+
+def test_every_chunk_is_stored_with_its_text_offsets_and_vector(folder, target):
+    report = run(folder, target)
+    stored = points(target)
+    assert report.files == Counter(stored=4)
+    assert len(stored) == report.chunks == report.embedded > 8
+    with GGUFEmbeddings(BERT.path) as embeddings:
+        for point in stored.values():
+            metadata = point.payload["metadata"]
+            text = (folder / metadata["source"]).read_text()
+            assert text[metadata["start"] : metadata["end"]] == point.payload["page_content"]
+            assert metadata["content_hash"] == content_hash(point.payload["page_content"])
+            assert metadata["truncated"] is False
+            assert metadata["model"] == str(BERT.path)
+            expected = embeddings.embed([point.payload["page_content"]])[0]
+            np.testing.assert_allclose(point.vector["dense"], expected, atol=2e-3)
+            assert metadata["n_tokens"] == embeddings.sequences("").count(
+                point.payload["page_content"]
+            )
+        tokens = sum(point.payload["metadata"]["n_tokens"] for point in stored.values())
+    assert report.tokens == tokens
+
+
+def test_equal_texts_in_two_files_and_twice_in_one_keep_points_of_their_own(folder, target):
+    (folder / "e.txt").write_text("Same text.\n" * 40)
+    run(folder, target, chunk_size=6)
+    by_source = Counter(
+        point.payload["metadata"]["source"]
+        for point in points(target).values()
+        if point.payload["page_content"].startswith("Same")
+    )
+    assert by_source["c.rst"] == by_source["d.txt"] == 1
+    assert by_source["e.txt"] > 10
+
+
+def test_a_second_run_embeds_writes_and_deletes_nothing(folder, target, monkeypatch):
+    run(folder, target)
+    before = points(target)
+    for name in ("upsert", "set_payload", "delete"):
+        monkeypatch.setattr(QdrantSink, name, lambda *_: pytest.fail("the store was written to"))
+    monkeypatch.setattr(GGUFEmbeddings, "embed_checked", lambda *_: pytest.fail("embedded"))
+    report = run(folder, target)
+    assert report.files == Counter(unchanged=4)
+    assert (report.embedded, report.moved, report.deleted) == (0, 0, 0)
+    assert report.reused == report.chunks == len(before)
+    assert points(target) == before
+
+
+def test_an_inserted_paragraph_costs_only_its_own_chunk_and_mends_the_moved_ones(folder, target):
+    book = folder / "a.txt"
+    paragraphs = [f"Paragraph number {i:02} of the book of the flock.\n\n" for i in range(12)]
+    book.write_text("".join(paragraphs))
+    with GGUFEmbeddings(BERT.path) as embeddings:
+        size = max(map(embeddings.sequences("").count, paragraphs))
+    run(folder, target, chunk_size=size)
+    before = points(target)
+    new = "Paragraph number XX of the book of the flock.\n\n"
+    book.write_text("".join([*paragraphs[:6], new, *paragraphs[6:]]))
+    report = run(folder, target, chunk_size=size)
+    after = points(target)
+    assert 1 <= report.embedded <= 3
+    assert report.moved >= 3
+    text = book.read_text()
+    for point in after.values():
+        metadata = point.payload["metadata"]
+        if metadata["source"] == "a.txt":
+            assert text[metadata["start"] : metadata["end"]] == point.payload["page_content"]
+    kept = before.keys() & after.keys()
+    assert all(after[key].vector == before[key].vector for key in kept)
+    assert len(before.keys() - after.keys()) == report.deleted
+
+
+def test_a_file_that_was_emptied_loses_its_chunks_and_one_that_vanished_keeps_them(folder, target):
+    run(folder, target)
+    (folder / "a.txt").write_text(" \n")
+    (folder / "b.md").unlink()
+    report = run(folder, target)
+    sources = {point.payload["metadata"]["source"] for point in points(target).values()}
+    assert sources == {"b.md", "c.rst", "d.txt"}
+    assert report.deleted > 0
+    assert ("a.txt", "there is no text in it") in report.reasons
+    assert report.all_stored
+
+
+def test_bad_files_are_listed_and_the_others_stored(folder, target):
+    (folder / "binary.txt").write_bytes(b"\x00\x01\x02" * 100)
+    (folder / "empty.txt").write_bytes(b"")
+    (folder / "gone.txt").symlink_to(folder / "nowhere.txt")
+    report = run(folder, target)
+    assert report.files["stored"] == 4
+    assert {source for source, _ in report.reasons} == {"binary.txt", "empty.txt", "gone.txt"}
+
+
+def test_a_file_that_may_not_be_read_fails_the_run_and_no_other_file(folder, target, monkeypatch):
+    read = prepare.read_text
+
+    def forbidden(path, **options):
+        if path.name == "b.md":
+            raise prepare.ReadError(f"{path} cannot be read: Permission denied.")
+        return read(path, **options)
+
+    monkeypatch.setattr(prepare, "read_text", forbidden)
+    report = run(folder, target)
+    assert report.files == Counter(stored=3, failed=1)
+    assert not report.all_stored
+    assert report.reasons[0][0] == "b.md"
+
+
+def test_a_file_over_the_limit_is_skipped_with_the_numbers(folder, target):
+    report = run(folder, target, max_file_size=100)
+    assert report.files == Counter(stored=3, skipped=1)
+    assert "the limit is 100" in report.reasons[0][1]
+
+
+def test_a_line_of_200_kilobytes_is_cut_and_stored(folder, target):
+    (folder / "line.txt").write_text("x" * 100_000 + " " + "word " * 20_000)
+    report = run(folder, target, chunk_size=500)
+    assert report.files["stored"] == 5
+    assert report.truncated == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"chunk_size": 41}, "chunker.size: the collection has 40, this run has 41"),
+        ({"chunk_overlap": 4}, "chunker.overlap: the collection has 0, this run has 4"),
+        ({"model_options": {"document_prefix": "d: "}}, "document_prefix: .*'', .*'d: '"),
+        ({"model": str(tiny_models.bert(seed=1).path)}, "model_sha256: "),
+    ],
+)
+def test_other_settings_are_refused_with_each_field_before_any_file_is_read(
+    folder, target, monkeypatch, options, named
+):
+    run(folder, target)
+    monkeypatch.setattr(prepare, "read_text", lambda *_, **__: pytest.fail("a file was read"))
+    with pytest.raises(CollectionError, match=f"(?s)'docs' was made with other.*{named}"):
+        run(folder, target, **options)
+
+
+def test_a_collection_that_corral_did_not_write_is_refused(folder, target):
+    with connect(path=target.path) as client:
+        client.create_collection(
+            "docs", {"dense": qdrant.VectorParams(size=4, distance=qdrant.Distance.COSINE)}
+        )
+    with pytest.raises(CollectionError, match="no fingerprint: it was not written by corral"):
+        run(folder, target)
+
+
+def test_a_collection_with_our_fingerprint_and_other_vectors_is_refused(folder, target):
+    run(folder, target)
+    with connect(path=target.path) as client:
+        metadata = client.get_collection("docs").config.metadata
+        client.delete_collection("docs")
+        client.create_collection(
+            "docs",
+            {"dense": qdrant.VectorParams(size=4, distance=qdrant.Distance.DOT)},
+            metadata=metadata,
+        )
+    with pytest.raises(CollectionError, match="has the vectors .*size=4.*this run writes"):
+        run(folder, target)
+
+
+def test_an_empty_folder_and_a_missing_one_are_refused_before_the_model_is_opened(tmp_path, target):
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "missing"):
+        with pytest.raises(UsageError, match=name):
+            run(tmp_path / name, target, model="no-such-model")
+
+
+def test_what_cannot_be_stored_is_refused(folder, target):
+    with pytest.raises(PoolingError, match="no vector of a whole text"):
+        run(folder, target, model=str(tiny_models.bert(pooling="none").path),
+            model_options={"pooling_type": "none"})  # fmt: skip
+    with pytest.raises(ModelError):
+        run(folder, target, model="no-such-model")
+    with pytest.raises(UsageError, match="no chunker 'scissors'; installed are: .*tokens"):
+        run(folder, target, chunker="scissors")
+    with pytest.raises(UsageError, match="no sink 'drain'; installed are: .*jsonl, qdrant"):
+        run(folder, target, sink="drain")
+    with pytest.raises(UsageError, match=r"chunk size is 600 tokens; the model takes 512"):
+        run(folder, target, chunk_size=600)
+
+
+def test_chunks_over_the_models_limit_are_truncated_on_demand_and_counted(folder, target):
+    report = run(
+        folder, target, chunk_size=60, model_options={"n_ubatch": 32, "over_length": "truncate"}
+    )
+    truncated = [p for p in points(target).values() if p.payload["metadata"]["truncated"]]
+    assert report.truncated == len(truncated) > 0
+
+
+def test_the_default_chunk_size_is_what_the_model_takes(folder, target):
+    run(folder, target, chunk_size=None, model_options={"n_ubatch": 64})
+    sizes = [point.payload["metadata"]["n_tokens"] for point in points(target).values()]
+    assert 32 < max(sizes) <= 64
+
+
+def test_a_chunk_without_a_usable_vector_is_quarantined_and_its_neighbours_stored(
+    folder, target, monkeypatch
+):
+    run(folder, target)
+    whole = points(target)
+
+    class Spoiled(_llama.Context):
+        def decode(self, tokens, positions, sequences):
+            super().decode(tokens, positions, sequences)
+            self._lengths = np.bincount(sequences)
+
+        def pooled_row(self, sequence):
+            row = super().pooled_row(sequence)
+            return row * np.nan if self._lengths[sequence] == shortest else row
+
+    shortest = min(point.payload["metadata"]["n_tokens"] for point in whole.values())
+    spoiled = [p for p in whole.values() if p.payload["metadata"]["n_tokens"] == shortest]
+    monkeypatch.setattr(_llama, "Context", Spoiled)
+    fresh = SinkOptions(collection="fresh", path=target.path)
+    report = run(folder, fresh)
+    assert report.quarantined == len(spoiled) > 0
+    assert len(points(fresh)) == len(whole) - len(spoiled)
+    assert not report.all_stored
+    assert any("no vector for characters 0 to" in reason for _, reason in report.reasons)
+    monkeypatch.undo()
+    mended = run(folder, fresh)
+    assert mended.embedded == len(spoiled)
+    assert points(fresh).keys() == whole.keys()
+
+
+def test_a_store_that_fails_ends_the_run_and_what_it_took_is_kept(folder, target, monkeypatch):
+    for i in range(20):
+        (folder / f"more-{i}.txt").write_text(SENTENCES * 10)
+    upsert = QdrantSink.upsert
+    calls = []
+
+    def failing(self, records):
+        calls.append(len(records))
+        if len(calls) == 2:
+            raise SinkError("the disk is full")
+        upsert(self, records)
+
+    monkeypatch.setattr(QdrantSink, "upsert", failing)
+    with pytest.raises(IncompleteRunError, match=r"(?s)the disk is full.*64 chunks are stored"):
+        run(folder, target)
+    monkeypatch.undo()
+    taken = len(points(target))
+    assert taken == calls[0]
+    report = run(folder, target)
+    assert report.reused >= taken
+    assert report.chunks == len(points(target))
+    assert not [t for t in threading.enumerate() if t.name.startswith("corral-")]
+
+
+def test_a_fault_while_reading_ends_the_run(folder, target, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(prepare, "read_text", broken)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        run(folder, target)
+
+
+def test_progress_is_told_until_all_is_done(folder, target):
+    told = []
+    options = IngestOptions(paths=[folder], target=target, model=str(BERT.path))
+    report = ingest(
+        options,
+        progress=lambda _, *, files_done, bytes_done: told.append((files_done, bytes_done)),
+    )
+    assert told == sorted(told)
+    assert told[-1] == (4, sum(path.stat().st_size for path in folder.iterdir()))
+    assert (report.files_total, report.bytes_total) == told[-1]
+    assert 0 < report.model_busy <= 1
+    assert report.tokens_per_second > 0
+
+
+def test_an_empty_report_divides_by_nothing():
+    assert (Report().tokens_per_second, Report().model_busy) == (0.0, 0.0)
+
+
+def test_the_jsonl_sink_takes_an_ingest_too(folder, tmp_path):
+    target = SinkOptions(collection="docs", path=str(tmp_path / "lines"))
+    report = run(folder, target, sink="jsonl")
+    again = run(folder, target, sink="jsonl")
+    (file,) = (tmp_path / "lines").glob("docs*.jsonl")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len([record for record in records if "vectors" in record]) == report.embedded
+    assert (again.embedded, again.reused) == (0, report.chunks)
+
+
+def start(folder, target):
+    """Run an ingest in a child process; give it when it has made the collection."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "corral.cli", "ingest", str(folder), "--path", target.path,
+         "--collection", target.collection, "--model", str(BERT.path), "--chunk-size", "40"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (Path(target.path) / target.collection).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return child
+
+
+def many_files(folder, n=300):
+    for i in range(n):
+        (folder / f"more-{i}.txt").write_text(f"Number {i}. " + SENTENCES * 20)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 0.8])
+def test_a_run_that_is_killed_goes_on_where_it_was(folder, target, seconds):
+    many_files(folder)
+    child = start(folder, target)
+    time.sleep(seconds)
+    child.kill()
+    child.communicate(timeout=60)
+    with connect(path=target.path) as client:
+        there = client.collection_exists(target.collection)
+        taken = client.count(target.collection).count if there else 0
+    report = run(folder, target)
+    assert report.reused == taken
+    assert report.chunks == len(points(target)) == report.reused + report.embedded
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_run_in_order_and_says_how_to_go_on(folder, target, number):
+    many_files(folder)
+    child = start(folder, target)
+    time.sleep(0.3)
+    child.send_signal(number)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "run the same command again" in said
+    assert "Traceback" not in said
+    stored = len(points(target))
+    assert run(folder, target).reused == stored
+
+
+def test_chunk_ids_depend_on_source_text_and_occurrence_alone():
+    ids = ChunkIds("a.txt")
+    first, again, other = ids.next("x"), ids.next("x"), ids.next("y")
+    assert len({first, again, other, ChunkIds("b.txt").next("x")}) == 4
+    assert ChunkIds("a.txt").next("x") == first
+    assert uuid.UUID(first).version == 5
+    assert ChunkIds("a.txt").next("y") == other
+
+
+def test_ids_of_fields_that_read_the_same_when_joined_differ():
+    assert ChunkIds("a1").next("b") != ChunkIds("a").next("1b")
+
+
+def test_a_fingerprint_lists_what_differs_on_either_side():
+    old = Fingerprint(model="m", fields={"a": 1, "b": 2})
+    new = Fingerprint(model="other name", fields={"a": 1, "c": 3})
+    assert old.differences(new) == [("b", 2, None), ("c", None, 3)]
+    old.require_equal(Fingerprint(model="other name", fields={"a": 1, "b": 2}), collection="x")
+    assert Fingerprint.from_metadata(old.to_metadata(), collection="x") == old
+    with pytest.raises(CollectionError, match="no fingerprint"):
+        Fingerprint.from_metadata({METADATA_KEY: {"model": "m"}}, collection="x")
+
+
+class TestSearch:
+    @pytest.fixture(autouse=True)
+    def _stored(self, folder, target):
+        run(folder, target)
+        self.target = target
+
+    def test_the_nearest_chunks_come_first_with_where_they_stand(self):
+        found = search("One paragraph.", target=self.target, k=3)
+        assert len(found) == 3
+        assert [chunk.score for chunk in found] == sorted(
+            (chunk.score for chunk in found), reverse=True
+        )
+        texts = {chunk.source: chunk.text for chunk in found}
+        assert "b.md" in texts
+        assert found[0].as_dict().keys() == {"score", "source", "start", "end", "text"}
+
+    def test_it_takes_the_model_that_made_the_collection_and_no_other(self):
+        other = str(tiny_models.bert(seed=1).path)
+        with pytest.raises(CollectionError, match="model_sha256"):
+            search("gate", target=self.target, model=other)
+        moved = Path(self.target.path).parent / "moved.gguf"
+        moved.write_bytes(BERT.path.read_bytes())
+        assert search("gate", target=self.target, model=str(moved), k=1)
+
+    def test_a_collection_that_is_not_there_is_an_error(self):
+        with pytest.raises(CollectionError, match="no collection 'other' at .*db; `ingest` makes"):
+            search("gate", target=SinkOptions(collection="other", path=self.target.path))
+
+    def test_k_must_be_positive(self):
+        with pytest.raises(UsageError, match="k is 0"):
+            search("gate", target=self.target, k=0)
