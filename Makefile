@@ -10,7 +10,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 # Comparisons with transformers need the dependency group "reference", which brings torch.
 QUICK := not slow and not server and not reference
 
-.PHONY: help venv lint test test-all demo bench clean
+.PHONY: help venv lint test test-all demo bench fast clean
 
 help: ## list these targets
 	@awk -F ': .*## ' '/^[a-z-]+: .*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,11 @@ demo: $(VENV)/.installed ## ingest examples/docs into ./qdrant_data and search i
 	$(BIN)/corral search "how many volts does the fence need?" --path $(DB) --collection demo -k 3
 	$(BIN)/corral search "Wie schützt man Schafe vor dem Wolf?" --path $(DB) --collection demo -k 3
 
-bench: $(VENV)/.installed ## tokens/s beside llama_cpp.Llama.embed, on this machine
-	$(BIN)/python benchmarks/embed_speed.py
+bench: $(VENV)/.bench ## speed and memory beside the peers that are installed, on this machine
+	$(BIN)/python benchmarks/run.py --out benchmarks/results $(ARGS)
+
+fast: $(VENV)/.installed ## build llama.cpp anew with MKL, on x86-64 Linux, in some ten minutes
+	$(BIN)/python -m corral.fast
 
 clean: ## remove .venv, the demo's collection and what tools left
 	rm -rf $(VENV) $(DB) build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -57,6 +60,10 @@ $(VENV)/.installed: $(VENV)/.pip pyproject.toml
 
 $(VENV)/.test: $(VENV)/.installed
 	$(INSTALL) --group test
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(INSTALL) --group bench
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

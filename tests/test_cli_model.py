@@ -83,7 +83,9 @@ def test_show_tells_all_about_the_built_in_model(minilm_path):
         "path": str(minilm_path),
         "size": minilm_path.stat().st_size,
         "sha256": found["sha256"],
+        "runs_as": found["runs_as"],
     }
+    assert "threads, packs of" in found["runs_as"]
     assert len(found["sha256"]) == 64
 
 

@@ -3,16 +3,17 @@
 import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
+from corral.calibration import calibrate, recall, share_cores
 from corral.engine.driver import Row
 from corral.engine.pooling import PoolingType
 from corral.engine.sequences import OverLength, Piece, SequenceBuilder, TextSequences
@@ -87,6 +88,7 @@ class GGUFEmbeddings(Embeddings):
         n_contexts: int | None = None,
         n_threads: int | None = None,
         n_ubatch: int | None = None,
+        pack_tokens: int | None = None,
         n_gpu_layers: int = 0,
         flash_attn: bool | None = None,
     ) -> None:
@@ -108,10 +110,14 @@ class GGUFEmbeddings(Embeddings):
                 rows of pooling NONE and for scores, else "l2".
             query_prefix: text put before queries; None takes the profile's.
             document_prefix: text put before documents; None takes the profile's.
-            n_contexts: contexts to run side by side; None takes one a core, with a GPU one.
-            n_threads: threads of each context; None shares the cores out.
+            n_contexts: contexts to run side by side; None takes what was calibrated, else one a
+                core, with a GPU one.
+            n_threads: threads of each context; None takes what was calibrated, else shares the
+                cores out.
             n_ubatch: most tokens of a decode; None lets it follow the texts. Encoders read a text
                 in one decode, so it also bounds their texts.
+            pack_tokens: most tokens of a decode of several texts; None takes what was calibrated,
+                else 384.
             n_gpu_layers: layers to put on a GPU; -1 for all.
             flash_attn: None lets llama.cpp choose.
 
@@ -121,19 +127,23 @@ class GGUFEmbeddings(Embeddings):
         """
         self._over_length = OverLength.parse(over_length)
         norm = None if normalize is None else parse_norm(normalize)
-        options = {
+        options: dict[str, Any] = {
             "causal": parse_attention(attention),
             "n_ubatch": n_ubatch,
             "n_gpu_layers": n_gpu_layers,
             "flash_attn": flash_attn,
             **share_cores(n_contexts, n_threads, on_gpu=n_gpu_layers != 0),
         }
+        if pack_tokens is not None:
+            options["pack_tokens"] = pack_tokens
         opened = open_model(os.fspath(model), pooling_type=pooling_type, options=options)
         self._open = opened
         self.model: str = opened.resolved.ref
         self.tokenizer: GGUFTokenizer = opened.tokenizer
         self.limit_source: str = opened.limit_source
-        self.n_contexts: int = opened.engine.n_contexts
+        self._tunable = n_contexts is n_threads is pack_tokens is None and n_gpu_layers == 0
+        if self._tunable and (known := recall(opened.resolved.sha256)):
+            opened.engine.retune(**asdict(known.setting))
         self._close = weakref.finalize(self, opened.engine.close)
         profile = opened.resolved.profile
         if query_prefix is None:
@@ -248,6 +258,20 @@ class GGUFEmbeddings(Embeddings):
             "max_tokens": self.max_tokens,
         }
 
+    def calibrate(self) -> None:
+        """Find out, once, what runs this model fastest on this machine; up to about two seconds.
+
+        It is kept, and later openings of the model use it. Where one of n_contexts, n_threads and
+        pack_tokens was given, or a GPU works, nothing happens. Nobody else may be using the object.
+        """
+        if self._tunable and not os.environ.get("CORRAL_NO_CALIBRATION"):
+            calibrate(self._open.engine, self._open.resolved.sha256)
+
+    @property
+    def n_contexts(self) -> int:
+        """Contexts that can work side by side."""
+        return self._open.engine.n_contexts
+
     @property
     def busy_seconds(self) -> float:
         """Seconds that the model has worked, all contexts together."""
@@ -322,20 +346,6 @@ class GGUFEmbeddings(Embeddings):
                 "pooling_type none gives a row for each token, and LangChain takes one a text; "
                 "use embed() for the rows, or another pooling_type"
             )
-
-
-def share_cores(n_contexts: int | None, n_threads: int | None, *, on_gpu: bool) -> dict[str, int]:
-    """Share this process's cores out among contexts and their threads.
-
-    Small models on a CPU run fastest with one thread a context; a GPU wants one context.
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = cores or 1
-    if n_contexts is None:
-        n_contexts = 1 if on_gpu else max(1, cores // (n_threads or 1))
-    if n_threads is None:
-        n_threads = max(1, cores // max(1, n_contexts))
-    return {"n_contexts": n_contexts, "n_threads": n_threads}
 
 
 def _default_norm(pooling_type: PoolingType) -> int:

@@ -33,6 +33,8 @@ VECTOR_NAME: Final = "dense"
 """Of the vector that the model gives: always named, so that adding others changes no schema."""
 
 _SOURCE_FIELD: Final = "metadata.source"
+_WORTH_CALIBRATING: Final = 2**19
+"""Bytes whose embedding takes a small model many times a calibration's two seconds."""
 _LARGEST_DEFAULT_CHUNK: Final = 512
 
 
@@ -182,6 +184,8 @@ class _Run:
     def go(self, progress: Progress) -> Report:
         """Read, chunk, embed and store all of it."""
         sizes = {file.source: _size(file.path) for file in self.files}
+        if sum(sizes.values()) >= _WORTH_CALIBRATING:
+            self.embeddings.calibrate()
         report = Report(
             files_total=len(self.files),
             bytes_total=sum(sizes.values()),

@@ -12,7 +12,7 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from numpy.typing import NDArray
 from pydantic import ConfigDict, PrivateAttr
 
-from corral.embeddings import share_cores
+from corral.calibration import share_cores
 from corral.engine.layout import choose_layout
 from corral.engine.pairs import Limit, PairLayout
 from corral.engine.scores import Head
@@ -186,19 +186,27 @@ class GGUFReranker(BaseDocumentCompressor):
         self.close()
 
     def _score(self, query: str, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[bool]]:
-        """Score texts, and tell which of them were cut."""
+        """Score texts, and tell which of them were cut.
+
+        Texts that are alike are scored once: their scores would differ in the last bit by their
+        place in a decode, and so would their order.
+        """
         parts = self._parts
-        pairs = parts.layout.build(_or_empty(query), [_or_empty(text) for text in texts])
+        wanted = [_or_empty(text) for text in texts]
+        distinct = {text: number for number, text in enumerate(dict.fromkeys(wanted))}
+        pairs = parts.layout.build(_or_empty(query), list(distinct))
         result = parts.opened.engine.run([pair.ids for pair in pairs])
         if result.defects:
             number, found = next(iter(result.defects.items()))
             raise EngineError(
-                f"the model gave {len(result.defects)} of {len(texts)} documents a score that is "
-                f"none, alone on a fresh context too; document {number}: {found}"
+                f"the model gave {len(result.defects)} of {len(pairs)} documents a score that is "
+                "none, alone on a fresh context too; document "
+                f"{wanted.index(list(distinct)[number])}: {found}"
             )
-        rows = np.asarray(result.rows, dtype=np.float32).reshape(len(texts), parts.head.n_labels)
+        rows = np.asarray(result.rows, dtype=np.float32).reshape(len(pairs), parts.head.n_labels)
         scale = parts.head.raw if self.score == "raw" else parts.head.probability
-        return scale(rows), [pair.truncated for pair in pairs]
+        numbers = [distinct[text] for text in wanted]
+        return scale(rows)[numbers], [pairs[number].truncated for number in numbers]
 
 
 def _parts(opened: OpenModel, *, instruction: str | None, label: str | int | None) -> _Parts:

@@ -26,6 +26,9 @@ _MODEL_OPTIONS = (
     click.option("--n-contexts", type=int, metavar="N", help="Contexts that run side by side."),
     click.option("--n-threads", type=int, metavar="N", help="Threads of each context."),
     click.option("--n-ubatch", type=int, metavar="N", help="Most tokens of a decode."),
+    click.option(
+        "--pack-tokens", type=int, metavar="N", help="Most tokens of several texts' decode."
+    ),
     click.option("--n-gpu-layers", type=int, metavar="N", help="Layers on a GPU; -1 for all."),
 )
 

@@ -56,9 +56,11 @@ def list_models() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
 def show(ref: str, *, as_json: bool) -> None:
     """Show what a model is."""
+    from corral import calibration
     from corral.models import describe, resolve
 
-    facts = describe(resolve(ref))
+    resolved = resolve(ref)
+    facts = {**describe(resolved), "runs_as": calibration.describe(resolved.sha256)}
     text = json.dumps(facts, ensure_ascii=False) if as_json else _lines(facts)
     click.echo(text.encode("utf-8", "backslashreplace"))  # a GGUF may hold bytes that are not UTF-8
 

@@ -8,9 +8,10 @@ from corral.engine.batching import Job, plan_jobs
 from corral.engine.pooling import PoolingType, SplitRule
 from corral.errors import UsageError
 
-__all__ = ["EngineOptions", "Sizes"]
+__all__ = ["DEFAULT_PACK_TOKENS", "EngineOptions", "Sizes"]
 
 _LOGITS_BYTES: Final = 256 * 2**20
+DEFAULT_PACK_TOKENS: Final = 384
 _MIN_PACK: Final = 128
 _DEFAULT_N_UBATCH: Final = 512
 
@@ -36,7 +37,7 @@ class EngineOptions:
     n_contexts: int = 1
     n_threads: int = 1
     n_ubatch: int | None = None
-    pack_tokens: int = 384
+    pack_tokens: int = DEFAULT_PACK_TOKENS
     n_gpu_layers: int = 0
     flash_attn: bool | None = None
     share_prefix: bool = True

@@ -1,0 +1,62 @@
+"""What is embedded: Python's own documentation, and a causal model of random weights."""
+
+import random
+import sys
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral import GGUFEmbeddings
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+import tiny_models
+
+__all__ = ["causal_model", "chunks", "count", "random_ids", "short_texts"]
+
+
+def chunks(embeddings: GGUFEmbeddings, n_texts: int, *, least: int, most: int) -> list[str]:
+    """Cut English prose into chunks of `least` to `most` tokens, special tokens included."""
+    prose = "\n".join(topics[name] for name in sorted(topics))
+    prose = " ".join(word for word in prose.split() if len(word) < most)  # no rulers of "******"
+    _, offsets = embeddings.tokenizer.encode(prose)
+    n_special = len(embeddings.tokenizer.head) + len(embeddings.tokenizer.tail)
+    draw, at, texts = random.Random(0), 0, []
+    for _ in range(n_texts):
+        n = draw.randint(least, most) - n_special
+        texts.append(prose[offsets[at, 0] : offsets[at + n - 1, 1]])
+        at = (at + n) % (len(offsets) - most)
+    return texts
+
+
+def short_texts(embeddings: GGUFEmbeddings, n_texts: int) -> list[str]:
+    """Draw texts of one and two words that are one token each, all different."""
+    prose = "\n".join(topics.values())
+    words = sorted({word for word in prose.lower().split() if word.isalpha()})
+    ids = embeddings.tokenizer.encode_batch(words)
+    whole = [word for word, found in zip(words, ids, strict=True) if len(found) == 1]
+    draw = random.Random(0)
+    pairs = {f"{draw.choice(whole)} {draw.choice(whole)}" for _ in range(3 * n_texts)}
+    texts = [*whole, *sorted(pairs)][:n_texts]
+    draw.shuffle(texts)
+    return texts
+
+
+def count(embeddings: GGUFEmbeddings, texts: list[str]) -> int:
+    """Count the tokens that the model reads for the texts."""
+    return sum(text.n_tokens for text in embeddings.sequences("").build(texts))
+
+
+def causal_model(n_ctx_train: int = 32_768) -> tiny_models.TinyModel:
+    """Write a Qwen3 of 8 layers, 512 wide, with random weights (170 MB)."""
+    shape = tiny_models.Shape(
+        n_vocab=32_000, n_ctx_train=n_ctx_train, n_embd=512, n_layer=8, n_head=8, n_head_kv=4,
+        n_embd_head=64, n_ff=1536,
+    )  # fmt: skip
+    return tiny_models.qwen3(shape=shape)
+
+
+def random_ids(n: int, seed: int) -> NDArray[np.int32]:
+    """Draw token ids of the causal model; (n,) int32."""
+    return np.random.default_rng(seed).integers(1000, 31_000, n).astype(np.int32)
