@@ -10,8 +10,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MINILM_JSON", "MINILM_NPY", "Golden", "minilm", "sha256"]
+__all__ = [
+    "FOLDERS_JSON",
+    "MINILM_JSON",
+    "MINILM_NPY",
+    "Golden",
+    "GoldenFolder",
+    "folder",
+    "minilm",
+    "sha256",
+]
 
+FOLDERS_JSON: Final = Path(__file__).with_name("folders.json")
 MINILM_JSON: Final = Path(__file__).with_name("minilm.json")
 MINILM_NPY: Final = Path(__file__).with_name("minilm.npy")
 
@@ -47,4 +57,31 @@ def minilm() -> Golden:
         ids=dict(zip(names, ids, strict=True)),
         vectors=dict(zip(names, vectors, strict=True)),
         max_tokens=record["max_tokens"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenFolder:
+    """What transformers made of a folder of tests/tiny_folders.py.
+
+    Args:
+        weights: SHA-256 of the weights that it had.
+        ids: token ids of each text or pair, special tokens included, truncated.
+        values: of each text its pooled row, of each pair its logits; float64.
+    """
+
+    weights: str
+    ids: list[list[int]]
+    values: NDArray[np.float64]
+
+
+@cache
+def folder(name: str) -> GoldenFolder:
+    """Read the golden values of one tiny folder."""
+    entry = json.loads(FOLDERS_JSON.read_text("utf-8"))["folders"][name]
+    found = entry["values"]
+    return GoldenFolder(
+        weights=entry["weights"],
+        ids=[value["ids"] for value in found],
+        values=np.array([value.get("row", value.get("logits")) for value in found]),
     )
