@@ -3,6 +3,7 @@
 import base64
 import json
 
+import gguf
 import numpy as np
 import pytest
 import tiny_folders
@@ -192,6 +193,28 @@ def test_qwen3_reranker_is_known_by_its_card_or_its_name(folder, mark):
     else:
         with_config(path, _name_or_path="Qwen/Qwen3-Reranker-4B")
     assert converted(path).arch("pooling_type") == 4
+
+
+def with_logit_score(path, **ids):
+    module = {"type": "sentence_transformers.cross_encoder.modules.LogitScore", "path": "1_Logit"}
+    (path / "modules.json").write_text(json.dumps([module]), "utf-8")
+    (path / "1_Logit").mkdir()
+    (path / "1_Logit" / "config.json").write_text(json.dumps(ids), "utf-8")
+    return path
+
+
+def test_sentence_transformers_answers_are_taken(folder):
+    path = with_logit_score(folder("qwen3-reranker"), true_token_id=5, false_token_id=7)
+    words = load_file(path / "model.safetensors")["model.embed_tokens.weight"]
+    convert(path, path.with_suffix(".gguf"))
+    reader = gguf.GGUFReader(path.with_suffix(".gguf"))
+    (head,) = (t.data for t in reader.tensors if t.name == "cls.output.weight")
+    np.testing.assert_array_equal(head, words[[5, 7]])
+
+
+def test_an_answer_that_is_no_token_is_refused(folder):
+    path = with_logit_score(folder("qwen3-reranker"), true_token_id=5, false_token_id=None)
+    refused(path, r"token ids \[5, None\] for true and false")
 
 
 def test_modules_behind_the_pooling_are_not_lost_in_silence(folder):

@@ -60,6 +60,7 @@ _LAYER: Final = {
 }
 _QWEN3_LAYER: Final = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 _ANSWERS: Final = ("yes", "no")
+_LOGIT_SCORE: Final = "LogitScore"  # sentence-transformers' module behind a language model
 
 
 def describe(checkpoint: Checkpoint, pooling: str | None) -> Conversion:
@@ -184,14 +185,30 @@ def _head(checkpoint: Checkpoint, pooling: str | None) -> Tensor | None:
     if pooling == "rank" or (pooling is None and _is_reranker(checkpoint)):
         tied = bool(checkpoint.config.get("tie_word_embeddings", False))
         rows = _weight(checkpoint, "embed_tokens.weight" if tied else "lm_head.weight")
-        ids = bpe.token_ids(checkpoint, *_ANSWERS)
+        ids = _answer_ids(checkpoint)
         return changed(rows, lambda matrix: matrix[ids], n_rows=len(ids))
     return None
 
 
+def _answer_ids(checkpoint: Checkpoint) -> list[int]:
+    """Return the ids of both answers: what sentence-transformers' files say, or "yes" and "no"."""
+    if _LOGIT_SCORE in checkpoint.modules:
+        name = f"{checkpoint.modules[_LOGIT_SCORE]}/config.json"
+        settings = checkpoint.require_json(name)
+        named = [settings.get("true_token_id"), settings.get("false_token_id")]
+        ids = [i for i in named if isinstance(i, int)]
+        if len(ids) < len(named):
+            raise ModelError(
+                f"{checkpoint.folder / name} has the token ids {named} for true and false; both "
+                "must be numbers"
+            )
+        return ids
+    return bpe.token_ids(checkpoint, *_ANSWERS)
+
+
 def _is_reranker(checkpoint: Checkpoint) -> bool:
     """Tell whether a language model is published as Qwen3-Reranker, by llama.cpp's own marks."""
-    if checkpoint.json("modules.json") is not None:
+    if "Pooling" in checkpoint.modules:
         return False
     card = checkpoint.folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""

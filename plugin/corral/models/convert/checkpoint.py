@@ -111,6 +111,12 @@ class Checkpoint:
         except ValueError as error:
             raise ModelError(f"{path} is not JSON: {error}") from error
 
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """sentence-transformers' modules: kind to folder; none where there is no modules.json."""
+        modules = self.json("modules.json") or []
+        return {str(module["type"]).rpartition(".")[2]: module["path"] for module in modules}
+
     def pooling(self) -> str:
         """Return "mean", "cls" or "last", as sentence-transformers' files in the folder say.
 
@@ -118,8 +124,7 @@ class Checkpoint:
             PoolingError: There are no such files, or they name another pooling.
             ModelError: The model has modules after the pooling that a GGUF would lose.
         """
-        modules = self.json("modules.json") or []
-        kinds = {str(module["type"]).rpartition(".")[2]: module for module in modules}
+        kinds = self.modules
         lost = [kind for kind in kinds if kind not in _KNOWN_MODULES]
         if lost:
             raise ModelError(
@@ -131,7 +136,7 @@ class Checkpoint:
                 f"{self.folder} does not say how the model pools: no modules.json with a Pooling "
                 f"module. Give the pooling: {', '.join(_POOLING_NAMES.values())}."
             )
-        name = f"{kinds['Pooling']['path']}/config.json"
+        name = f"{kinds['Pooling']}/config.json"
         mode = _pooling_mode(self.require_json(name))
         if mode not in _POOLING_NAMES:
             raise PoolingError(
