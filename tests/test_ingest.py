@@ -1,6 +1,7 @@
 """An ingest: what is stored, what a second run does, what is refused, what becomes of bad parts."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,12 +17,14 @@ import tiny_models
 from qdrant_client import models as qdrant
 
 from corral import GGUFEmbeddings, prepare
+from corral.calibration import recall
 from corral.engine import _llama
 from corral.errors import CollectionError, IncompleteRunError, ModelError, PoolingError, UsageError
 from corral.fingerprint import METADATA_KEY, Fingerprint
 from corral.identity import ChunkIds, content_hash
 from corral.ingest import IngestOptions, ingest
-from corral.report import Report
+from corral.metrics import prometheus
+from corral.report import FileReport, Report
 from corral.search import search
 from corral_sinks import SinkError, SinkOptions
 from corral_sinks.qdrant import QdrantSink, connect
@@ -300,7 +303,7 @@ def test_a_store_that_fails_ends_the_run_and_what_it_took_is_kept(folder, target
         upsert(self, records)
 
     monkeypatch.setattr(QdrantSink, "upsert", failing)
-    with pytest.raises(IncompleteRunError, match=r"(?s)the disk is full.*64 chunks are stored"):
+    with pytest.raises(IncompleteRunError, match=r"(?s)the disk is full.*[0-9]+ chunks are stored"):
         run(folder, target)
     monkeypatch.undo()
     taken = len(points(target))
@@ -332,6 +335,126 @@ def test_progress_is_told_until_all_is_done(folder, target):
     assert (report.files_total, report.bytes_total) == told[-1]
     assert 0 < report.model_busy <= 1
     assert report.tokens_per_second > 0
+
+
+def test_the_report_tells_of_each_file_what_the_totals_add_up_to(folder, target):
+    (folder / "e.txt").touch()
+    (folder / "b.md").write_text("word " * 100)
+    options = {"chunk_size": 60, "model_options": {"n_ubatch": 32, "over_length": "truncate"}}
+    report = run(folder, target, **options)
+    told = report.as_dict()
+    entries = {entry.pop("source"): entry for entry in told["files"]}
+    assert entries.keys() == {"a.txt", "b.md", "c.rst", "d.txt", "e.txt"}
+    for name in ("chunks", "tokens", "truncated"):
+        assert sum(entry[name] for entry in entries.values()) == told["totals"][name] > 0
+    assert entries["e.txt"]["status"] == "skipped"
+    assert entries["e.txt"]["error"] == "there is no text in it"
+    assert entries["c.rst"]["error"] is None
+    assert all(0 <= entry["seconds"] <= report.seconds for entry in entries.values())
+    assert told["totals"]["files"] == 5
+    assert (told["totals"]["stored"], told["totals"]["skipped"]) == (4, 1)
+    again = run(folder, target, **options)
+    assert {entry.status for entry in again.entries} == {"unchanged", "skipped"}
+    assert {entry.tokens for entry in again.entries} == {0}
+
+
+def test_a_dry_run_tells_what_the_run_then_does_and_touches_nothing(
+    folder, target, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(GGUFEmbeddings, "embed_checked", lambda *_: pytest.fail("embedded"))
+    counted = ("chunks", "embedded", "reused", "moved", "deleted", "tokens")
+    first = run(folder, target, dry_run=True)
+    assert not (tmp_path / "db").exists()
+    monkeypatch.undo()
+    assert (
+        run(folder, target).totals().items()
+        >= {name: first.totals()[name] for name in ("files", "stored", *counted)}.items()
+    )
+    (folder / "a.txt").write_text("".join(f"Other words, number {i}. " for i in range(30)))
+    (folder / "binary.txt").write_bytes(bytes(100))
+    before = points(target)
+    second = run(folder, target, dry_run=True)
+    assert points(target) == before
+    done = run(folder, target)
+    after = points(target)
+    assert second.files == done.files == Counter(stored=1, unchanged=3, skipped=1)
+    assert {name: second.totals()[name] for name in counted} == {
+        name: done.totals()[name] for name in counted
+    }
+    assert done.deleted > 0
+    new = [point for key, point in after.items() if key not in before]
+    assert len(new) == done.embedded > 0 == done.moved
+    for point in new:
+        del point.payload["metadata"]["truncated"]
+    n_payloads = sum(len(json.dumps(point.payload)) for point in new)
+    n_vectors = sum(4 * len(point.vector["dense"]) for point in new)
+    assert second.bytes_to_write == n_payloads + n_vectors
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_dry_run_knows_the_time_where_the_model_was_calibrated(folder, target):
+    assert run(folder, target, dry_run=True).expected_seconds is None
+    with GGUFEmbeddings(BERT.path) as embeddings:
+        embeddings.calibrate()
+        known = recall(embeddings.settings["model_sha256"])
+    report = run(folder, target, dry_run=True)
+    rate = known.trials[known.setting]
+    assert report.totals()["expected_seconds"] == pytest.approx(report.tokens / rate)
+
+
+def test_a_dry_run_refuses_other_settings_too(folder, target):
+    run(folder, target)
+    with pytest.raises(CollectionError, match="chunker.size"):
+        run(folder, target, chunk_size=41, dry_run=True)
+
+
+def test_strict_makes_failures_of_skipped_files_and_truncated_chunks(folder, target):
+    options = {"chunk_size": 60, "model_options": {"n_ubatch": 32, "over_length": "truncate"}}
+    (folder / "empty.txt").touch()
+    lax = run(folder, target, **options)
+    assert (lax.failures, lax.all_stored) == ([], True)
+    fresh = SinkOptions(collection="fresh", path=target.path)
+    strict = run(folder, fresh, strict=True, **options)
+    assert strict.failures == [
+        "1 files skipped (--strict)",
+        f"{strict.truncated} chunks truncated (--strict)",
+    ]
+    assert not strict.all_stored
+
+
+def test_what_was_counted_is_told_where_the_run_ends_early(folder, target, monkeypatch):
+    def failing(*_):
+        raise SinkError("the disk is full")
+
+    monkeypatch.setattr(QdrantSink, "upsert", failing)
+    report = Report()
+    options = IngestOptions(paths=[folder], target=target, model=str(BERT.path))
+    with pytest.raises(IncompleteRunError):
+        ingest(options, progress=ignore, report=report)
+    assert report.error == "the disk is full"
+    assert report.failures[0] == "the run ended before its end"
+    assert not report.summary()["ok"]
+    assert report.seconds > 0
+
+
+def test_metrics_are_written_as_prometheus_reads_them():
+    report = Report(embedded=3, chunks=5, reused=2, tokens=70, seconds=2.0)
+    report.add(FileReport(source="a", status="stored", chunks=5))
+    text = prometheus(report, collection='do"c\\s', finished_at=1.5)
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    label = r'collection="do\"c\\s"'
+    assert f"corral_ingest_success{{{label}}} 1" in lines
+    assert f'corral_ingest_files{{{label},status="stored"}} 1' in lines
+    assert f'corral_ingest_chunks_by_fate{{{label},fate="embedded"}} 3' in lines
+    assert f"corral_ingest_finished_timestamp_seconds{{{label}}} 1.5" in lines
+    sample = re.compile(r'[a-z_]+\{([a-z]+="(\\.|[^"\\])*",?)+\} [0-9.]+')
+    assert all(sample.fullmatch(line) for line in lines)
+    named = {line.partition("{")[0] for line in lines}
+    assert named == set(re.findall(r"^# TYPE (\S+) gauge$", text, re.MULTILINE))
+    report.error = "the disk is full"
+    assert f"corral_ingest_success{{{label}}} 0" in prometheus(
+        report, collection='do"c\\s', finished_at=1.5
+    )
 
 
 def test_an_empty_report_divides_by_nothing():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from corral.calibration import recall
 from corral.discovery import SkippedFile, SourceFile, discover
 from corral.embeddings import GGUFEmbeddings
 from corral.engine.pooling import PoolingType
@@ -20,6 +21,7 @@ from corral.errors import (
 )
 from corral.fingerprint import SCHEMA_VERSION, Fingerprint
 from corral.pipeline import Progress, Writer, run_pipeline
+from corral.plan import plan
 from corral.plugins import load_chunker, load_sink
 from corral.prepare import FileLeft, FileRead, Pending, Stored, prepare
 from corral.reading import DEFAULT_MAX_BYTES
@@ -55,6 +57,8 @@ class IngestOptions:
         chunk_size: most tokens of a chunk, prefix and special tokens included; None takes what
             the model takes, but no more than 512.
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
+        dry_run: read and compare everything, but embed, write and delete nothing.
+        strict: let a skipped file or a truncated chunk count as a failure.
     """
 
     paths: Sequence[Path]
@@ -67,6 +71,8 @@ class IngestOptions:
     chunker: str = "tokens"
     chunk_size: int | None = None
     chunk_overlap: int = 0
+    dry_run: bool = False
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class _ModelTokenizer:
         return self.embeddings.sequences(self.embeddings.document_prefix).count(text)
 
 
-def ingest(options: IngestOptions, *, progress: Progress) -> Report:
+def ingest(options: IngestOptions, *, progress: Progress, report: Report | None = None) -> Report:
     """Bring a collection up to date with files.
 
     What is stored by the same settings is not embedded again. A collection of other settings is
@@ -91,6 +97,7 @@ def ingest(options: IngestOptions, *, progress: Progress) -> Report:
     Args:
         options: what, how and where to.
         progress: is told how far it is.
+        report: a new one to count in, for who wants to see it where this raises; None makes one.
 
     Raises:
         UsageError: nothing is to be read, or options do not go together.
@@ -100,6 +107,8 @@ def ingest(options: IngestOptions, *, progress: Progress) -> Report:
         IncompleteRunError: the store or the model failed on the way; what the store acknowledged
             before is in it.
     """
+    report = Report() if report is None else report
+    report.strict, report.dry_run = options.strict, options.dry_run
     files = discover(options.paths, options.globs)
     with closing(_make_sink(options)) as sink:
         existing = sink.schema()
@@ -111,9 +120,10 @@ def ingest(options: IngestOptions, *, progress: Progress) -> Report:
                 )
             chunker = _make_chunker(options, embeddings)
             fingerprint = fingerprint_of(embeddings, options.chunker, chunker)
-            _settle_schema(sink, existing, options.target.collection, embeddings.dim, fingerprint)
-            run = _Run(options, files, sink, embeddings, chunker, is_new=existing is None)
-            return run.go(progress)
+            _settle_schema(sink, existing, options, embeddings.dim, fingerprint)
+            run = _Run(options, files, sink, embeddings, chunker, report, is_new=existing is None)
+            run.go(progress)
+    return report
 
 
 def _make_sink(options: IngestOptions) -> Sink:
@@ -149,16 +159,22 @@ def fingerprint_of(embeddings: GGUFEmbeddings, chunker_name: str, chunker: Chunk
 
 
 def _settle_schema(
-    sink: Sink, existing: Schema | None, collection: str, dim: int, fingerprint: Fingerprint
+    sink: Sink,
+    existing: Schema | None,
+    options: IngestOptions,
+    dim: int,
+    fingerprint: Fingerprint,
 ) -> None:
     """Create the collection, or refuse one that is of other settings."""
+    collection = options.target.collection
     wanted = Schema(
         vectors={VECTOR_NAME: VectorParams(size=dim)},
         metadata=fingerprint.to_metadata(),
         indexes=(_SOURCE_FIELD,),
     )
     if existing is None:
-        sink.create(wanted)
+        if not options.dry_run:
+            sink.create(wanted)
         return
     held = Fingerprint.from_metadata(existing.metadata, collection=collection)
     held.require_equal(fingerprint, collection=collection)
@@ -178,38 +194,54 @@ class _Run:
     sink: Sink
     embeddings: GGUFEmbeddings
     chunker: Chunker
+    report: Report
     is_new: bool
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def go(self, progress: Progress) -> Report:
-        """Read, chunk, embed and store all of it."""
+    def go(self, progress: Progress) -> None:
+        """Read, chunk, embed and store all of it; or, in a dry run, see what that would be."""
+        report = self.report
         sizes = {file.source: _size(file.path) for file in self.files}
-        if sum(sizes.values()) >= _WORTH_CALIBRATING:
-            self.embeddings.calibrate()
-        report = Report(
-            files_total=len(self.files),
-            bytes_total=sum(sizes.values()),
-            n_contexts=self.embeddings.n_contexts,
-        )
-        writer = Writer(self.sink, self.lock, report, vector_name=VECTOR_NAME, sizes=sizes)
+        report.began = True
+        report.files_total, report.bytes_total = len(self.files), sum(sizes.values())
         started, busy = time.monotonic(), self.embeddings.busy_seconds
         try:
-            run_pipeline(
-                self._prepared(),
-                embed=self.embeddings.embed_checked,
-                writer=writer,
-                progress=progress,
-            )
-            self.sink.optimize()
+            if self.options.dry_run:
+                self._plan(sizes, progress)
+            else:
+                self._store(sizes, progress)
         except (CorralError, ChunkerError, SinkError) as error:
+            report.error = str(error)
             raise IncompleteRunError(
                 f"{error}\n{report.embedded:,} chunks are stored; run the same command again to go "
                 "on from there."
             ) from error
+        except BaseException as error:
+            report.error = str(error) or type(error).__name__
+            raise
         finally:
             report.seconds = time.monotonic() - started
             report.busy_seconds = self.embeddings.busy_seconds - busy
-        return report
+
+    def _store(self, sizes: Mapping[str, int], progress: Progress) -> None:
+        if self.report.bytes_total >= _WORTH_CALIBRATING:
+            self.embeddings.calibrate()
+        self.report.n_contexts = self.embeddings.n_contexts
+        writer = Writer(self.sink, self.lock, self.report, vector_name=VECTOR_NAME, sizes=sizes)
+        run_pipeline(
+            self._prepared(),
+            embed=self.embeddings.embed_checked,
+            writer=writer,
+            progress=progress,
+        )
+        self.sink.optimize()
+
+    def _plan(self, sizes: Mapping[str, int], progress: Progress) -> None:
+        dim = self.embeddings.dim
+        plan(self._prepared(), self.report, dim=dim, sizes=sizes, progress=progress)
+        known = recall(str(self.embeddings.settings["model_sha256"]))
+        if known is not None:
+            self.report.expected_seconds = self.report.tokens / known.trials[known.setting]
 
     def _prepared(self) -> Iterator[Pending | FileRead | FileLeft]:
         return prepare(

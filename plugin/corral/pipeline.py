@@ -10,15 +10,14 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from corral.discovery import SkippedFile, SourceFile
 from corral.embeddings import Embedded
 from corral.prepare import FileLeft, FileRead, Pending, payload
-from corral.report import FileStatus, Report
+from corral.report import FileReport, Report
 from corral_sinks import Record, Sink
 
 __all__ = ["Progress", "Writer", "run_pipeline"]
@@ -146,6 +145,16 @@ class _Threads:
         self._put(self._events, None)
 
 
+@dataclass(slots=True)
+class _Tally:
+    """What came back so far of a file's chunks that want a vector."""
+
+    settled: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    lost: str | None = None
+
+
 class Writer:
     """Stores what comes, and counts."""
 
@@ -168,8 +177,7 @@ class Writer:
         self.report = report
         self._vector_name = vector_name
         self._open: dict[str, FileRead] = {}
-        self._settled: Counter[str] = Counter()
-        self._lost: dict[str, str] = {}
+        self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self._flushed_at = time.monotonic()
         self.files_done = 0
         self.bytes_done = 0
@@ -198,20 +206,22 @@ class Writer:
             self._open[event.file.source] = event
             touched = {event.file.source}
         else:
-            self._leave(event)
+            self._count(event.entry())
             touched = set()
         for source in touched:
             read = self._open.get(source)
-            if read and self._settled[source] == read.n_pending:
-                self._finish(self._open.pop(source))
+            if read and self._tallies[source].settled == read.n_pending:
+                self._finish(self._open.pop(source), self._tallies.pop(source))
 
     def _store(self, batch: Sequence[Pending], embedded: Embedded) -> None:
         records = []
         for number, pending in enumerate(batch):
-            self._settled[pending.file.source] += 1
+            tally = self._tallies[pending.file.source]
+            tally.settled += 1
             info = embedded.infos[number]
             if number in embedded.defects:
-                self._quarantine(pending, embedded.defects[number])
+                self.report.quarantined += 1
+                tally.lost = _lost(pending, embedded.defects[number])
                 continue
             metadata = {**pending.metadata, "truncated": info.truncated}
             records.append(
@@ -221,52 +231,49 @@ class Writer:
                     payload=payload(pending.chunk.text, metadata),
                 )
             )
+            tally.tokens += info.n_tokens
+            tally.truncated += info.truncated
             self.report.tokens += info.n_tokens
             self.report.truncated += info.truncated
         self._sink.upsert(records)
         self.report.embedded += len(records)
 
-    def _quarantine(self, pending: Pending, found: str) -> None:
-        self.report.quarantined += 1
-        self._lost[pending.file.source] = (
-            f"the model gave no vector for characters {pending.chunk.start} to "
-            f"{pending.chunk.end}: {found}"
-        )
-
-    def _leave(self, left: FileLeft) -> None:
-        self._count(left.file, "failed" if left.failed else "skipped", left.reason)
-
-    def _finish(self, read: FileRead) -> None:
-        source = read.file.source
-        n_chunks = read.n_pending + read.n_reused
-        lost = self._lost.pop(source, None)
-        del self._settled[source]
-        self.report.chunks += n_chunks
+    def _finish(self, read: FileRead, tally: _Tally) -> None:
+        self.report.chunks += read.n_chunks
         self.report.reused += read.n_reused
         if read.moved:
             self._sink.set_payload(read.moved)
             self.report.moved += len(read.moved)
-        if lost:  # what the file had before stays until all of the new is stored
-            self._count(read.file, "failed", lost)
-            return
-        if read.stale:
+        if read.stale and not tally.lost:  # the old stays until all of the new is stored
             self._sink.delete(read.stale)
             self.report.deleted += len(read.stale)
-        if not n_chunks:
-            self._count(read.file, "skipped", "there is no text in it")
-        else:
-            touched = read.n_pending or read.moved or read.stale
-            self._count(read.file, "stored" if touched else "unchanged")
+        self._count(
+            FileReport(
+                source=read.file.source,
+                status="failed" if tally.lost else read.status,
+                chunks=read.n_chunks,
+                tokens=tally.tokens,
+                truncated=tally.truncated,
+                seconds=time.monotonic() - read.began,
+                error=tally.lost or read.reason,
+            )
+        )
 
-    def _count(
-        self, file: SourceFile | SkippedFile, status: FileStatus, reason: str | None = None
-    ) -> None:
-        self.report.files[status] += 1
+    def _count(self, entry: FileReport) -> None:
+        self.report.add(entry)
         self.files_done += 1
-        self.bytes_done += self._sizes[file.source]
-        if reason:
-            self.report.reasons.append((file.source, reason))
-            log.warning("%s %s: %s", status, file.source, reason)
+        self.bytes_done += self._sizes[entry.source]
+        if entry.error is not None:
+            log.warning("%s %s: %s", entry.status, entry.source, entry.error)
+        else:
+            log.info("%s %s: %d chunks", entry.status, entry.source, entry.chunks)
+
+
+def _lost(pending: Pending, found: str) -> str:
+    return (
+        f"the model gave no vector for characters {pending.chunk.start} to "
+        f"{pending.chunk.end}: {found}"
+    )
 
 
 def run_pipeline(

@@ -1,5 +1,6 @@
 """From files to chunks that want a vector, and to what else the store must do for each file."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from corral.discovery import SkippedFile, SourceFile
 from corral.errors import EmptyTextError, NotTextError, ReadError
 from corral.identity import ChunkIds, content_hash
 from corral.reading import read_text
+from corral.report import FileReport, FileStatus
 from corral_chunkers import Chunk, Chunker, ChunkerError, Document
 
 __all__ = ["FileLeft", "FileRead", "Pending", "Stored", "prepare"]
@@ -36,6 +38,7 @@ class FileRead:
         n_reused: its chunks that the store has.
         moved: payloads to replace, by id, of reused chunks that stand elsewhere now.
         stale: ids in the store that the file no longer has.
+        began: when it was opened, by `time.monotonic`.
     """
 
     file: SourceFile
@@ -43,6 +46,24 @@ class FileRead:
     n_reused: int
     moved: Mapping[str, Mapping[str, Any]]
     stale: Sequence[str]
+    began: float
+
+    @property
+    def n_chunks(self) -> int:
+        """Its chunks."""
+        return self.n_pending + self.n_reused
+
+    @property
+    def status(self) -> FileStatus:
+        """How the file ends if nothing goes wrong."""
+        if not self.n_chunks:
+            return "skipped"
+        return "stored" if self.n_pending or self.moved or self.stale else "unchanged"
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is skipped."""
+        return None if self.n_chunks else "there is no text in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +73,16 @@ class FileLeft:
     file: SourceFile | SkippedFile
     failed: bool
     reason: str
+    began: float
+
+    def entry(self) -> FileReport:
+        """Tell what became of the file."""
+        return FileReport(
+            source=self.file.source,
+            status="failed" if self.failed else "skipped",
+            seconds=time.monotonic() - self.began,
+            error=self.reason,
+        )
 
 
 def prepare(
@@ -72,16 +103,18 @@ def prepare(
         stored: asks the store what it holds of a source.
     """
     for file in files:
+        began = time.monotonic()
         if isinstance(file, SkippedFile):
-            yield FileLeft(file, failed=file.failed, reason=file.reason)
+            yield FileLeft(file, file.failed, file.reason, began)
             continue
         try:
             text = _read(file, max_bytes)
-            yield from _compare(file, _cut(file, text, chunker, model), stored(file.source))
+            chunks = _cut(file, text, chunker, model)
+            yield from _compare(file, chunks, stored(file.source), began)
         except NotTextError as error:
-            yield FileLeft(file, failed=False, reason=str(error))
+            yield FileLeft(file, failed=False, reason=str(error), began=began)
         except (ReadError, ChunkerError) as error:
-            yield FileLeft(file, failed=True, reason=str(error))
+            yield FileLeft(file, failed=True, reason=str(error), began=began)
 
 
 def _read(file: SourceFile, max_bytes: int) -> str:
@@ -110,7 +143,7 @@ def _cut(file: SourceFile, text: str, chunker: Chunker, model: str) -> Iterator[
 
 
 def _compare(
-    file: SourceFile, chunks: Iterator[Pending], known: Stored
+    file: SourceFile, chunks: Iterator[Pending], known: Stored, began: float
 ) -> Iterator[Pending | FileRead]:
     """Pass on the chunks that the store does not have, then say what it must do besides."""
     seen: set[str] = set()
@@ -125,7 +158,7 @@ def _compare(
         elif (mended := {**held, **pending.metadata}) != dict(held):
             moved[pending.id] = payload(pending.chunk.text, mended)
     stale = [chunk_id for chunk_id in known if chunk_id not in seen]
-    yield FileRead(file, n_pending, len(seen) - n_pending, moved, stale)
+    yield FileRead(file, n_pending, len(seen) - n_pending, moved, stale, began)
 
 
 def payload(text: str, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,23 +1,51 @@
 """What a run did: counted as it goes, told at its end."""
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-__all__ = ["FileStatus", "Report"]
+__all__ = ["FileReport", "FileStatus", "Report"]
 
 FileStatus = Literal["stored", "unchanged", "skipped", "failed"]
+_STATUSES: tuple[FileStatus, ...] = ("stored", "unchanged", "skipped", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """What became of one file.
+
+    Args:
+        source: of the file, as in the collection.
+        status: how it ended.
+        chunks: that it now has.
+        tokens: of its chunks that were embedded, prefix and special tokens included.
+        truncated: its chunks of which the model read less than all.
+        seconds: from when it was opened until all of it was stored; files overlap.
+        error: why it was skipped or failed.
+    """
+
+    source: str
+    status: FileStatus
+    chunks: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    seconds: float = 0.0
+    error: str | None = None
 
 
 @dataclass(slots=True)
 class Report:
-    """Totals of an ingest.
+    """Totals of an ingest, and what became of each file; of a dry run, what it would come to.
 
     Attributes:
+        strict: whether a file that was skipped or a chunk that was cut is a failure, too.
+        dry_run: whether nothing was embedded, written or deleted.
+        began: whether everything was settled, so that files were looked at.
+        error: why the run ended before its end.
         files_total: files that were found.
         bytes_total: their size.
         files: how many files came to which end.
-        reasons: (source, reason) of each file that was skipped or failed.
+        entries: what became of each file that came to its end.
         chunks: chunks that the files now have.
         embedded: chunks embedded and stored in this run.
         reused: chunks that were stored already, by the same settings.
@@ -29,12 +57,18 @@ class Report:
         seconds: from the first file to the last write.
         busy_seconds: that contexts spent computing, all together.
         n_contexts: contexts that could compute.
+        bytes_to_write: vectors and payloads; of a dry run.
+        expected_seconds: of embedding, by the model's calibration; of a dry run, None if unknown.
     """
 
+    strict: bool = False
+    dry_run: bool = False
+    began: bool = False
+    error: str | None = None
     files_total: int = 0
     bytes_total: int = 0
     files: Counter[FileStatus] = field(default_factory=Counter)
-    reasons: list[tuple[str, str]] = field(default_factory=list)
+    entries: list[FileReport] = field(default_factory=list)
     chunks: int = 0
     embedded: int = 0
     reused: int = 0
@@ -46,6 +80,18 @@ class Report:
     seconds: float = 0.0
     busy_seconds: float = 0.0
     n_contexts: int = 1
+    bytes_to_write: int = 0
+    expected_seconds: float | None = None
+
+    def add(self, entry: FileReport) -> None:
+        """Take note of a file that came to its end."""
+        self.files[entry.status] += 1
+        self.entries.append(entry)
+
+    @property
+    def reasons(self) -> list[tuple[str, str]]:
+        """(source, reason) of each file that was skipped or failed."""
+        return [(entry.source, entry.error) for entry in self.entries if entry.error is not None]
 
     @property
     def tokens_per_second(self) -> float:
@@ -59,6 +105,51 @@ class Report:
         return min(1.0, self.busy_seconds / possible) if possible else 0.0
 
     @property
+    def failures(self) -> list[str]:
+        """What keeps the run from being a success; the summary and the exit code both go by it."""
+        counted = [
+            (self.files["failed"], "files failed"),
+            (self.quarantined, "chunks without a usable vector"),
+        ]
+        if self.strict:
+            counted += [
+                (self.files["skipped"], "files skipped (--strict)"),
+                (self.truncated, "chunks truncated (--strict)"),
+            ]
+        early = ["the run ended before its end"] if self.error is not None else []
+        return early + [f"{number:,} {what}" for number, what in counted if number]
+
+    @property
     def all_stored(self) -> bool:
         """Whether nothing that was to be stored is missing."""
-        return not (self.files["failed"] or self.quarantined)
+        return not self.failures
+
+    def totals(self) -> dict[str, Any]:
+        """Give the totals as JSON; `files` of all kinds, then how many came to which end."""
+        counted = ("chunks", "embedded", "reused", "moved", "deleted", "truncated", "quarantined")
+        totals: dict[str, Any] = {
+            "files": self.files.total(),
+            **{status: self.files[status] for status in _STATUSES},
+            **{name: getattr(self, name) for name in counted},
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 3),
+            "model_busy": round(self.model_busy, 4),
+        }
+        if self.dry_run:
+            totals["bytes_to_write"] = self.bytes_to_write
+            totals["expected_seconds"] = self.expected_seconds
+        return totals
+
+    def summary(self) -> dict[str, Any]:
+        """Give all but the single files as JSON."""
+        return {
+            "ok": self.all_stored,
+            "dry_run": self.dry_run,
+            "error": self.error,
+            "failures": self.failures,
+            "totals": self.totals(),
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give all of it as JSON."""
+        return {**self.summary(), "files": [asdict(entry) for entry in self.entries]}

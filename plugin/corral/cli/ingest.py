@@ -1,13 +1,19 @@
 """`ingest`, which is `corral ingest`."""
 
+import json
 import logging
+import os
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from corral.cli.options import given, target_of, target_options
+
+if TYPE_CHECKING:
+    from corral.report import Report
 
 __all__ = ["ingest"]
 
@@ -76,6 +82,27 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     help="Tokens that a chunk repeats of the one before.",
 )
 @_model_options
+@click.option("--dry-run", is_flag=True, help="Only say what a run would do.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 1 also where a file was skipped or a chunk was truncated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.json",
+    help="Write what became of every file.",
+)
+@click.option(
+    "--metrics",
+    "metrics_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.prom",
+    help="Write the totals for Prometheus.",
+)
 @click.option("-v", "--verbose", count=True, help="Say more; twice for all that llama.cpp says.")
 def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     paths: tuple[Path, ...],
@@ -89,7 +116,13 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     chunker: str,
     chunk_size: int | None,
     chunk_overlap: int,
+    report_file: Path | None,
+    metrics_file: Path | None,
     verbose: int,
+    *,
+    dry_run: bool,
+    strict: bool,
+    as_json: bool,
     **model_options: Any,  # noqa: ANN401 - each is typed above
 ) -> int:
     """Bring a collection up to date with the documents under PATHS.
@@ -97,11 +130,14 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     What is stored already, by the same settings, is not embedded again.
     """
     target = target_of(path, url, collection)
+    for file in filter(None, (report_file, metrics_file)):
+        _refuse_unwritable(file)
     if verbose:
         logging.getLogger().setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
-    from corral.cli.progress import show_summary, watch
+    from corral.cli.progress import watch
     from corral.ingest import IngestOptions
     from corral.ingest import ingest as run
+    from corral.report import Report
 
     options = IngestOptions(
         paths=paths,
@@ -113,16 +149,60 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         chunker=chunker,
         chunk_size=chunk_size,
         chunk_overlap=chunk_overlap,
+        dry_run=dry_run,
+        strict=strict,
         **given({"max_file_size": max_file_size}),
     )
+    report = Report()
     try:
         with watch(sys.stderr) as progress:
-            report = run(options, progress=progress)
+            run(options, progress=progress, report=report)
     except KeyboardInterrupt:
         click.echo(
             "What was acknowledged is stored; run the same command again to go on from there.",
             err=True,
         )
         raise
-    show_summary(report)
+    finally:
+        if report.began:
+            _tell(report, collection, report_file, metrics_file, as_json=as_json)
     return 0 if report.all_stored else 1
+
+
+def _refuse_unwritable(file: Path) -> None:
+    """Say before the run, not after it, that there is no place for a file."""
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        raise click.UsageError(f"{file} cannot be written: {file.parent} is no folder to write to")
+
+
+def _tell(
+    report: "Report",
+    collection: str,
+    report_file: Path | None,
+    metrics_file: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the summary, and write the files that were asked for."""
+    from corral.cli.progress import summary_lines
+    from corral.metrics import prometheus
+
+    if as_json:
+        click.echo(json.dumps(report.summary()))
+    else:
+        click.echo("\n".join(summary_lines(report)))
+    if report_file is not None:
+        _write(report_file, json.dumps(report.as_dict(), indent=1) + "\n")
+    if metrics_file is not None:
+        _write(metrics_file, prometheus(report, collection=collection, finished_at=time.time()))
+
+
+def _write(file: Path, content: str) -> None:
+    from corral.errors import IncompleteRunError
+    from corral.models.files import atomic_target
+
+    try:
+        with atomic_target(file) as path:
+            path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise IncompleteRunError(f"{file} cannot be written: {error.strerror or error}") from error

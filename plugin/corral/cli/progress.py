@@ -1,5 +1,6 @@
 """How far a run is, on a terminal and elsewhere, and what it came to."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from corral.pipeline import Progress as ProgressProtocol
 from corral.report import Report
 
-__all__ = ["show_summary", "watch"]
+__all__ = ["summary_lines", "watch"]
 
 _LINE_SECONDS: Final = 10.0
 _SHOWN_REASONS: Final = 20
@@ -76,26 +77,56 @@ class _Lines:
         )
 
 
-def show_summary(report: Report) -> None:
-    """Print what a run came to, on standard output."""
+def summary_lines(report: Report) -> list[str]:
+    """Say what a run came to."""
     files = report.files
+    chunks = (
+        f"{report.chunks:,}: {report.embedded:,} embedded, {report.reused:,} reused "
+        f"({report.moved:,} moved), {report.deleted:,} old ones deleted, "
+        f"{report.truncated:,} truncated, {report.quarantined:,} without a usable vector"
+    )
     rows = {
         "files": (
-            f"{sum(files.values()):,}: {files['stored']:,} stored, "
+            f"{files.total():,}: {files['stored']:,} stored, "
             f"{files['unchanged']:,} unchanged, {files['skipped']:,} skipped, "
             f"{files['failed']:,} failed"
         ),
-        "chunks": (
-            f"{report.chunks:,}: {report.embedded:,} embedded, {report.reused:,} reused "
-            f"({report.moved:,} moved), {report.deleted:,} old ones deleted, "
-            f"{report.truncated:,} truncated, {report.quarantined:,} without a usable vector"
-        ),
-        "tokens": f"{report.tokens:,} at {report.tokens_per_second:,.0f} tokens/s",
-        "seconds": f"{report.seconds:,.1f}, the model at work for {report.model_busy:.0%} of them",
+        "chunks": chunks,
+        **(_planned(report) if report.dry_run else _measured(report)),
     }
+    if report.failures:
+        rows["failed"] = ", ".join(report.failures)
     lines = [f"{name:<8} {row}" for name, row in rows.items()]
     for source, reason in report.reasons[:_SHOWN_REASONS]:
-        lines.append(f"  {source}: {reason}")
+        lines.append(f"  {source}: {_printable(reason)}")
     if len(report.reasons) > _SHOWN_REASONS:
         lines.append(f"  and {len(report.reasons) - _SHOWN_REASONS:,} more")
-    click.echo("\n".join(lines))
+    return lines
+
+
+def _measured(report: Report) -> dict[str, str]:
+    busy = f"the model at work for {report.model_busy:.0%} of them"
+    return {
+        "tokens": f"{report.tokens:,} at {report.tokens_per_second:,.0f} tokens/s",
+        "seconds": f"{report.seconds:,.1f}, {busy}",
+    }
+
+
+def _planned(report: Report) -> dict[str, str]:
+    expected = report.expected_seconds
+    seconds = (
+        "unknown: this model was not calibrated on this machine yet"
+        if expected is None
+        else f"about {expected:,.0f} to embed them"
+    )
+    return {
+        "tokens": f"{report.tokens:,} to embed",
+        "bytes": f"{report.bytes_to_write:,} to write, vectors and payloads",
+        "seconds": seconds,
+        "dry run": "nothing was embedded, written or deleted",
+    }
+
+
+def _printable(text: str) -> str:
+    """Return a text on one line: a file's name must not steer the terminal."""
+    return text if text.isprintable() else json.dumps(text)
