@@ -106,6 +106,8 @@ class GGUFEmbeddings(Embeddings):
                 overlapping windows weighted by their tokens, an approximation.
             long_model: embeds the texts that are longer than `model` takes, whole; it is a model
                 with pooling LAST. Its vectors live in a space, and may have a length, of their own.
+                Given by name, it is opened with the options here that are of no model's own
+                (over_length, normalize, n_contexts, n_threads, n_gpu_layers, flash_attn).
             normalize: "l2", "l1", "max-int16", "none", or p of the p-norm; None is "none" for the
                 rows of pooling NONE and for scores, else "l2".
             query_prefix: text put before queries; None takes the profile's.
@@ -157,9 +159,20 @@ class GGUFEmbeddings(Embeddings):
         self.max_tokens: int = opened.max_tokens
         self._layer_norm = bool(profile and profile.layer_norm)
         self._norm = norm if norm is not None else _default_norm(opened.pooling_type)
+        self._owned: GGUFEmbeddings | None = None
         try:
             self.dim: int = _check_dim(opened, dim, force=force_dim)
-            self._long = _open_long(long_model)
+            self._long = _open_long(
+                long_model,
+                over_length=over_length,
+                normalize=normalize,
+                n_contexts=n_contexts,
+                n_threads=n_threads,
+                n_gpu_layers=n_gpu_layers,
+                flash_attn=flash_attn,
+            )
+            if self._long is not long_model:
+                self._owned = self._long
         except BaseException:
             self.close()
             raise
@@ -182,7 +195,7 @@ class GGUFEmbeddings(Embeddings):
     def embed_query_row(self, text: str) -> NDArray[np.float32]:
         """Embed a query with the query prefix; (dim,) float32; raises as `embed_documents`."""
         self._refuse_token_rows()
-        (row,), _ = self._embed_or_raise([text], self.query_prefix)
+        (row,), _ = self._embed_or_raise([text], self.query_prefix, queries=True)
         return row
 
     @overload
@@ -221,16 +234,30 @@ class GGUFEmbeddings(Embeddings):
             texts: the texts.
             prefix: text put before each; None takes the document prefix.
         """
-        prefix = self.document_prefix if prefix is None else prefix
-        built = self.sequences(prefix).build(texts)
+        return self._embed(texts, self.document_prefix if prefix is None else prefix)
+
+    def _embed(
+        self,
+        texts: Sequence[str],
+        prefix: str,
+        *,
+        queries: bool = False,
+        numbers: Sequence[int] | None = None,
+    ) -> Embedded:
+        """Embed texts; `queries` and `numbers` are for the long model's prefix and its errors."""
+        built = self.sequences(prefix).build(texts, numbers=numbers)
         if self._long is None:
             return self._run(built)
+        far = self._long
         long = [index for index, text in enumerate(built) if text.n_tokens > self.max_tokens]
         short = [index for index, text in enumerate(built) if text.n_tokens <= self.max_tokens]
-        return _merge(
-            (short, self._run([built[index] for index in short])),
-            (long, self._long.embed_checked([texts[index] for index in long])),
+        beyond = far._embed(  # noqa: SLF001 - another object of this class
+            [texts[index] for index in long],
+            far.query_prefix if queries else far.document_prefix,
+            queries=queries,
+            numbers=long,
         )
+        return _merge((short, self._run([built[index] for index in short])), (long, beyond))
 
     def sequences(self, prefix: str) -> SequenceBuilder:
         """Give what turns texts with this prefix into what the model reads."""
@@ -280,6 +307,8 @@ class GGUFEmbeddings(Embeddings):
     def close(self) -> None:
         """Free the model; using the object afterwards is an error, closing twice is harmless."""
         self._close()
+        if self._owned:
+            self._owned.close()
 
     def __enter__(self) -> Self:
         """Enter a block at whose end the model is freed."""
@@ -320,9 +349,9 @@ class GGUFEmbeddings(Embeddings):
         return finish(row, dim=self.dim, layer_norm=self._layer_norm, norm=self._norm)
 
     def _embed_or_raise(
-        self, texts: Sequence[str], prefix: str
+        self, texts: Sequence[str], prefix: str, *, queries: bool = False
     ) -> tuple[list[Row], list[TextInfo]]:
-        embedded = self.embed_checked(texts, prefix=prefix)
+        embedded = self._embed(texts, prefix, queries=queries)
         if embedded.defects:
             number, found = next(iter(embedded.defects.items()))
             raise EngineError(
@@ -352,11 +381,16 @@ def _default_norm(pooling_type: PoolingType) -> int:
     return parse_norm("none" if pooling_type in _UNPOOLED else "l2")
 
 
-def _open_long(model: "GGUFEmbeddings | str | os.PathLike[str] | None") -> GGUFEmbeddings | None:
+def _open_long(
+    model: "GGUFEmbeddings | str | os.PathLike[str] | None",
+    **options: Any,  # noqa: ANN401 - GGUFEmbeddings' own
+) -> GGUFEmbeddings | None:
     if model is None:
         return None
-    opened = model if isinstance(model, GGUFEmbeddings) else GGUFEmbeddings(model)
+    opened = model if isinstance(model, GGUFEmbeddings) else GGUFEmbeddings(model, **options)
     if opened.pooling_type is not PoolingType.LAST:
+        if opened is not model:
+            opened.close()
         raise PoolingError(
             f"long_model {opened.model_path} pools by {opened.pooling_type.name.lower()}; texts "
             "over the limit go to a model with pooling LAST, which reads them in several decodes"

@@ -63,6 +63,7 @@ def open_model(
     vet(resolved, pooling)
     engine = Engine(resolved.path, EngineOptions(pooling_type=pooling, **options))
     try:
+        _check_attention(options.get("causal"), engine, header)
         tokenizer = load_tokenizer(header, engine.tokenize)
         if pooling is PoolingType.LAST:
             tokenizer = tokenizer.with_eos()
@@ -83,6 +84,14 @@ def open_model(
         max_tokens=max_tokens,
         limit_source=limit_source,
     )
+
+
+def _check_attention(asked: bool | None, engine: Engine, header: GGUFHeader) -> None:  # noqa: FBT001 - three values
+    if asked and not engine.causal:
+        raise UsageError(
+            f'attention is "causal"; a {header.architecture} model keeps no memory, and llama.cpp '
+            'always lets its tokens look both ways. Leave it out, or take "non-causal"'
+        )
 
 
 def _engine_limit(engine: Engine, header: GGUFHeader) -> str:
@@ -119,7 +128,7 @@ def choose_pooling(
         warnings.warn(
             f"pooling_type {chosen.name.lower()} overrides {own.name.lower()}, which the model "
             "was trained with: its vectors will be wrong unless you know better",
-            stacklevel=2,
+            stacklevel=4,  # the line that makes the object: Python shows a warning once a line
         )
     return chosen
 

@@ -124,12 +124,11 @@ class Driver(threading.Thread):
     def _attempt(self, call: Call, job: Job) -> None:
         if call.error is not None:
             return
-        if self._shared.closed.is_set():
-            raise EngineError("the model was closed while it was in use")
         with self._lock:
             self._busy_with = call
         started = time.monotonic()
         try:
+            self._refuse_if_over(call)
             self._perform(call, job)
         finally:
             self.busy_seconds += time.monotonic() - started
@@ -174,6 +173,7 @@ class Driver(threading.Thread):
             context.clear()
         parts: dict[int, list[tuple[Row, int]]] = {}
         for decode in job.decodes:
+            self._refuse_if_over(call)
             rows = self._run_decode(context, call.sequences, decode, first_id)
             for part, row in zip(decode, rows, strict=True):
                 parts.setdefault(part.index, []).append((row, len(part)))
@@ -182,6 +182,13 @@ class Driver(threading.Thread):
                 context.remove_sequence(first_id + number)
         before = self._prefix_rows if job.n_prefix else []
         return {index: self._join([*before, *rows]) for index, rows in parts.items()}
+
+    def _refuse_if_over(self, call: Call) -> None:
+        """See whether an abort came when no context was there to take it."""
+        if self._shared.closed.is_set():
+            raise EngineError("the model was closed while it was in use")
+        if call.error is not None:
+            raise _llama.DecodeAbortedError("the call was interrupted")
 
     def _join(self, parts: list[tuple[Row, int]]) -> Row:
         if len(parts) == 1:
@@ -196,10 +203,12 @@ class Driver(threading.Thread):
             return
         context.clear()
         (job,) = self._shared.sizes.plan({0: len(call.prefix)})
-        self._prefix_rows = [
-            (self._run_decode(context, [call.prefix], decode, 0)[0], len(decode[0]))
-            for decode in job.decodes
-        ]
+        rows = []
+        for decode in job.decodes:
+            self._refuse_if_over(call)
+            (row,) = self._run_decode(context, [call.prefix], decode, 0)
+            rows.append((row, len(decode[0])))
+        self._prefix_rows = rows
         self._prefix_of = call
 
     @staticmethod

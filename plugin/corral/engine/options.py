@@ -13,6 +13,11 @@ __all__ = ["DEFAULT_PACK_TOKENS", "EngineOptions", "Sizes"]
 _LOGITS_BYTES: Final = 256 * 2**20
 DEFAULT_PACK_TOKENS: Final = 384
 _MIN_PACK: Final = 128
+_MAX_PACK: Final = 8192
+"""The mask of a decode grows with its square, and larger batches overflow llama.cpp's CUDA copies
+(ggml-org/llama.cpp#14325)."""
+_MAX_THREADS: Final = 512
+"""ggml.h GGML_MAX_N_THREADS."""
 _DEFAULT_N_UBATCH: Final = 512
 
 
@@ -48,6 +53,10 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1")
+        if self.n_threads > _MAX_THREADS:
+            raise UsageError(
+                f"n_threads is {self.n_threads}; ggml takes {_MAX_THREADS} (GGML_MAX_N_THREADS)"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +88,13 @@ class Sizes:
         as float32: packs of models with large vocabularies are held to 256 MiB of them.
         """
         whole = rule is SplitRule.WHOLE
+        affordable = max(_MIN_PACK, min(_MAX_PACK, _LOGITS_BYTES // (4 * n_vocab)))
+        pack_tokens = min(options.pack_tokens, affordable)
         n_ubatch = options.n_ubatch or (n_ctx_train if whole else _DEFAULT_N_UBATCH)
-        affordable = max(_MIN_PACK, _LOGITS_BYTES // (4 * n_vocab))
+        n_ubatch = min(n_ubatch, max(n_ctx_train, pack_tokens))  # no decode is larger
         return cls(
             rule=rule,
-            pack_tokens=min(options.pack_tokens, affordable, n_ubatch),
+            pack_tokens=min(pack_tokens, n_ubatch),
             n_ubatch=n_ubatch,
             max_tokens=min(n_ctx_train, n_ubatch) if whole else n_ctx_train,
             n_seq_max=n_seq_max,

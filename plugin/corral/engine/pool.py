@@ -6,6 +6,7 @@ are freed by the threads that drive them, before the model is.
 """
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.engine import _llama
-from corral.engine.batching import common_prefix
+from corral.engine.batching import Job, common_prefix
 from corral.engine.driver import Call, Driver, Row, Shared
 from corral.engine.options import EngineOptions, Sizes
 from corral.engine.pooling import SplitRule, split_rule
@@ -92,12 +93,13 @@ class Engine:
         n_prefix = self._shared_prefix(sequences)
         jobs = self._shared.sizes.plan(dict(enumerate(map(len, sequences))), n_prefix)
         call = Call(sequences, n_prefix, len(jobs))
-        for job in jobs:
-            self._shared.queue.put((call, job))
-        self._wait(call)
-        if call.error is not None:
-            raise call.error
-        return Rows([row for row in call.rows if row is not None], call.defects)
+        self._perform(call, jobs)
+        try:
+            if call.error is not None:
+                raise call.error
+            return Rows([row for row in call.rows if row is not None], call.defects)
+        finally:
+            del call  # an error refers to this frame, which would keep all rows in memory
 
     def retune(self, *, n_contexts: int, n_threads: int, pack_tokens: int) -> None:
         """Work with other contexts from now on; calls under way are finished first.
@@ -163,8 +165,10 @@ class Engine:
         may_share = self._shared.options.share_prefix and self.rule is not SplitRule.WHOLE
         return common_prefix(sequences, at_least=_MIN_SHARED_PREFIX) if may_share else 0
 
-    def _wait(self, call: Call) -> None:
+    def _perform(self, call: Call, jobs: Sequence[Job]) -> None:
         try:
+            for job in jobs:
+                self._shared.queue.put((call, job))
             call.done.wait()
         except BaseException as interrupt:  # KeyboardInterrupt above all
             call.fail(interrupt)
@@ -214,6 +218,9 @@ def _finish(shared: Shared, drivers: Sequence[Driver]) -> None:
 
 
 def _shut_down(shared: Shared, drivers: Sequence[Driver]) -> None:
+    if threading.current_thread() in drivers:  # where the garbage collector ran; it can't join us
+        threading.Thread(target=_shut_down, args=(shared, drivers), daemon=True).start()
+        return
     with shared.tuning:
         shared.closed.set()
         for driver in drivers:

@@ -99,7 +99,8 @@ class SequenceBuilder:
 
     Args:
         tokenizer: the model's.
-        prefix: text that stands before each text; never cut, and neither are special tokens.
+        prefix: text that stands before each text; never cut, and neither are special tokens. It
+            is not put before a text that begins with it.
         max_tokens: longest sequence.
         limit_source: where max_tokens comes from, for errors.
         over_length: what becomes of a longer text.
@@ -111,20 +112,33 @@ class SequenceBuilder:
     limit_source: str
     over_length: OverLength
 
-    def build(self, texts: Sequence[str]) -> list[TextSequences]:
+    def build(
+        self, texts: Sequence[str], *, numbers: Sequence[int] | None = None
+    ) -> list[TextSequences]:
         """Tokenise texts.
+
+        Args:
+            texts: the texts.
+            numbers: what errors call them; None counts from 0.
 
         Raises:
             InputTooLongError: a text is too long and the policy is "error".
             UsageError: the prefix leaves no room for text.
         """
-        encoded = self._encode([self.prefix + text for text in texts])
-        return [self._one(number, texts[number], ids) for number, ids in enumerate(encoded)]
+        whole = [self._prefixed(text) for text in texts]
+        numbers = range(len(texts)) if numbers is None else numbers
+        return [
+            self._one(number, text, ids)
+            for number, text, ids in zip(numbers, whole, self._encode(whole), strict=True)
+        ]
 
     def count(self, text: str) -> int:
         """Count the tokens of the whole text, prefix and special tokens included."""
-        (ids,) = self._encode([self.prefix + text])
+        (ids,) = self._encode([self._prefixed(text)])
         return self._n_special + len(ids)
+
+    def _prefixed(self, text: str) -> str:
+        return text if text.startswith(self.prefix) else self.prefix + text
 
     def _encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Tokenise; where the model reads nothing round a text, an empty one is an EOS."""
@@ -174,7 +188,7 @@ class SequenceBuilder:
         """Count the leading tokens that begin inside the prefix."""
         if not self.prefix:
             return 0
-        _, offsets = self.tokenizer.encode(self.prefix + text)
+        _, offsets = self.tokenizer.encode(text)
         return int(np.searchsorted(offsets[:, 0], len(self.prefix)))
 
 
