@@ -112,6 +112,15 @@ class SinkContract:
         sink.upsert([record(1)])
         assert sink.stored("nothing.md") == {}
 
+    def test_sources_gives_every_source_once(self, sink):
+        assert list(sink.sources()) == []
+        sink.upsert([record(number, f"{number % 3}.md") for number in range(1200)])
+        sink.upsert([record(1, AWKWARD), record(2, "gone.md"), record(3, "moved.md")])
+        sink.upsert([record(4, "none.md", payload={"page_content": "of nobody"})])
+        sink.delete([record(2, "gone.md").id])
+        sink.set_payload({record(3, "moved.md").id: {"metadata": {"source": "new.md"}}})
+        assert sorted(sink.sources()) == sorted(["0.md", "1.md", "2.md", AWKWARD, "new.md"])
+
     def test_payloads_come_back_as_they_were(self, sink):
         metadata = {
             "source": AWKWARD,

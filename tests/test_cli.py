@@ -288,13 +288,16 @@ def test_lines_of_progress_come_where_there_is_no_terminal(monkeypatch, capsys):
     assert "1 of 4 files (25% of the bytes), 7 chunks embedded" in capsys.readouterr().err
 
 
-def test_a_bar_is_drawn_on_a_terminal(folder, store):
+def on_a_terminal(*arguments, typed=b""):
+    """Run corral with a terminal for all but standard output; give exit code, output, terminal."""
     outer, inner = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "corral.cli", "ingest", folder, *store, "--model", BERT.path],
-        stdout=subprocess.PIPE, stderr=inner, text=True, env={**os.environ, "TERM": "xterm"},
+        [sys.executable, "-m", "corral.cli", *map(str, arguments)],
+        stdin=inner, stdout=subprocess.PIPE, stderr=inner, text=True,
+        env={**os.environ, "TERM": "xterm"},
     )  # fmt: skip
     os.close(inner)
+    os.write(outer, typed)
     seen = b""
     while True:
         try:
@@ -306,10 +309,40 @@ def test_a_bar_is_drawn_on_a_terminal(folder, store):
         seen += part
     os.close(outer)
     out, _ = child.communicate(timeout=60)
-    assert child.returncode == 0
-    assert b"files" in seen
-    assert b"tokens/s" in seen
+    return child.returncode, out, seen.decode()
+
+
+def test_a_bar_is_drawn_on_a_terminal(folder, store):
+    code, out, seen = on_a_terminal("ingest", folder, *store, "--model", BERT.path)
+    assert code == 0
+    assert "files" in seen
+    assert "tokens/s" in seen
     assert "2 stored" in out
+
+
+def test_prune_asks_on_a_terminal_and_elsewhere_wants_yes(folder, store):
+    for i in range(25):
+        (folder / f"more-{i:02}.txt").write_text(f"Number {i}.")
+    ingest(folder, store)
+    for file in folder.glob("more-*"):
+        file.unlink()
+    refused = ingest(folder, store, "--prune")
+    assert refused.returncode == 2
+    assert "add --yes" in refused.stderr
+    arguments = ("ingest", folder, *store, "--model", BERT.path, "--prune")
+    code, out, seen = on_a_terminal(*arguments, typed=b"n\n")
+    assert code == 0
+    assert "more-19.txt" in seen
+    assert "and 5 more" in seen
+    assert "Delete what is stored of these 25 files, which are gone? [y/N]" in seen
+    assert "pruned" not in out
+    assert "pruned   25 files that are gone" in ingest(folder, store, "--prune", "--dry-run").stdout
+    code, out, _ = on_a_terminal(*arguments, typed=b"y\n")
+    assert code == 0
+    assert "pruned   25 files that are gone" in out
+    done = ingest(folder, store, "--prune", "--yes")
+    assert done.returncode == 0
+    assert "pruned" not in done.stdout
 
 
 def test_a_closed_pipe_is_no_traceback(folder, store):

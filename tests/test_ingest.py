@@ -16,14 +16,16 @@ import pytest
 import tiny_models
 from qdrant_client import models as qdrant
 
-from corral import GGUFEmbeddings, prepare
+from corral import GGUFEmbeddings, pipeline, prepare
 from corral.calibration import recall
+from corral.discovery import SkippedFile, SourceFile
 from corral.engine import _llama
 from corral.errors import CollectionError, IncompleteRunError, ModelError, PoolingError, UsageError
 from corral.fingerprint import METADATA_KEY, Fingerprint
 from corral.identity import ChunkIds, content_hash
 from corral.ingest import IngestOptions, ingest
 from corral.metrics import prometheus
+from corral.prune import vanished
 from corral.report import FileReport, Report
 from corral.search import search
 from corral_sinks import SinkError, SinkOptions
@@ -109,6 +111,119 @@ def test_a_second_run_embeds_writes_and_deletes_nothing(folder, target, monkeypa
     assert (report.embedded, report.moved, report.deleted) == (0, 0, 0)
     assert report.reused == report.chunks == len(before)
     assert points(target) == before
+
+
+def contents(path):
+    return {file: file.read_bytes() for file in Path(path).rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("sink", ["qdrant", "jsonl"])
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_a_second_run_decodes_nothing_and_leaves_the_store_as_it_is_at_any_batch_size(
+    folder, target, monkeypatch, sink, batch
+):
+    monkeypatch.setattr(pipeline, "_BATCH_CHUNKS", batch)
+    run(folder, target, sink=sink)
+    if sink == "qdrant":
+        points(target)  # the engine tidies its journals when it is opened again
+    before = contents(target.path)
+    monkeypatch.setattr(_llama.Context, "decode", lambda *_: pytest.fail("decoded"))
+    for number in (batch, 3):
+        monkeypatch.setattr(pipeline, "_BATCH_CHUNKS", number)
+        assert run(folder, target, sink=sink, prune=True).files == Counter(unchanged=4)
+        assert contents(target.path) == before
+
+
+class TestPrune:
+    def test_what_is_stored_of_files_that_are_gone_is_deleted(self, folder, target):
+        run(folder, target)
+        held = Counter(p.payload["metadata"]["source"] for p in points(target).values())
+        (folder / "a.txt").unlink()
+        (folder / "d.txt").rename(folder / "moved.txt")
+        planned = run(folder, target, prune=True, dry_run=True)
+        assert planned.pruned == ["a.txt", "d.txt"]
+        assert planned.deleted == held["a.txt"] + held["d.txt"]
+        assert {"a.txt", "d.txt"} <= sources(target)
+        done = run(folder, target, prune=True)
+        assert (done.pruned, done.deleted) == (planned.pruned, planned.deleted)
+        assert done.as_dict()["pruned"] == ["a.txt", "d.txt"]
+        assert sources(target) == {"b.md", "c.rst", "moved.txt"}
+
+    def test_files_that_a_pattern_leaves_out_are_not_gone(self, folder, target):
+        run(folder, target)
+        (folder / "c.rst").unlink()
+        assert run(folder, target, prune=True, globs=("*.md",)).pruned == ["c.rst"]
+        assert sources(target) == {"a.txt", "b.md", "d.txt"}
+
+    def test_files_that_are_no_text_any_more_are_not_gone(self, folder, target):
+        run(folder, target)
+        (folder / "c.rst").write_bytes(bytes(100))
+        assert run(folder, target, prune=True).pruned == []
+
+    def test_nothing_goes_where_the_answer_is_no(self, folder, target):
+        run(folder, target)
+        (folder / "c.rst").unlink()
+        asked = []
+        options = IngestOptions(
+            paths=[folder], target=target, model=str(BERT.path), chunk_size=40, prune=True
+        )
+        report = ingest(options, progress=ignore, may_prune=asked.append)
+        assert asked == [["c.rst"]]
+        assert report.pruned == []
+        assert "c.rst" in sources(target)
+
+    def test_nothing_goes_where_a_file_failed_since_it_may_be_the_renamed_one(
+        self, folder, target, monkeypatch, caplog
+    ):
+        run(folder, target)
+        (folder / "c.rst").rename(folder / "new.rst")
+        read = prepare.read_text
+
+        def forbidden(path, **options):
+            if path.name == "new.rst":
+                raise prepare.ReadError(f"{path} cannot be read: Permission denied.")
+            return read(path, **options)
+
+        monkeypatch.setattr(prepare, "read_text", forbidden)
+        report = run(folder, target, prune=True)
+        assert report.files["failed"] == 1
+        assert report.pruned == []
+        assert "not pruned" in caplog.text
+        assert "c.rst" in sources(target)
+
+    def test_a_folder_that_is_empty_or_another_one_empties_nothing(self, folder, target, tmp_path):
+        more, other = tmp_path / "more", tmp_path / "other"
+        for new in (more, other):
+            new.mkdir()
+            (new / "x.txt").write_text("An x.")
+        ingest_both = {"paths": [folder, more], "target": target, "model": str(BERT.path)}
+        ingest(IngestOptions(**ingest_both), progress=ignore)
+        before = points(target)
+        with pytest.raises(UsageError, match="would empty the collection: none of its 5 sources"):
+            run(other, target, prune=True, chunk_size=None)
+        (more / "x.txt").unlink()
+        with pytest.raises(UsageError, match=r"take all files of .*more for gone"):
+            ingest(IngestOptions(**ingest_both, prune=True), progress=ignore)
+        more.rmdir()
+        with pytest.raises(UsageError, match="more cannot be read"):
+            ingest(IngestOptions(**ingest_both, prune=True), progress=ignore)
+        assert points(target) == before
+
+    def test_a_folder_that_cannot_be_looked_into_empties_nothing(self):
+        files = [
+            SourceFile(Path("docs/a.txt"), "a.txt"),
+            SkippedFile(Path("docs/deep"), "deep", "it cannot be looked into: no", failed=True),
+        ]
+        with pytest.raises(UsageError, match=r"which files are gone: docs.deep: it cannot"):
+            vanished(["a.txt", "deep/b.txt"], files, [Path("docs")])
+
+    def test_nothing_is_gone_from_an_empty_collection(self, folder, target):
+        assert run(folder, target, prune=True).pruned == []
+        assert vanished([], [SourceFile(folder / "a.txt", "a.txt")], [folder]) == []
+
+
+def sources(target):
+    return {point.payload["metadata"]["source"] for point in points(target).values()}
 
 
 def test_an_inserted_paragraph_costs_only_its_own_chunk_and_mends_the_moved_ones(folder, target):

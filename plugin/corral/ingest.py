@@ -1,8 +1,9 @@
 """Folders of documents into a collection: what is settled before the run, and the run itself."""
 
+import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,15 @@ from corral.pipeline import Progress, Writer, run_pipeline
 from corral.plan import plan
 from corral.plugins import load_chunker, load_sink
 from corral.prepare import FileLeft, FileRead, Pending, Stored, prepare
+from corral.prune import vanished
 from corral.reading import DEFAULT_MAX_BYTES
 from corral.report import Report
 from corral_chunkers import Chunker, ChunkerError, Encoding
 from corral_sinks import Schema, Sink, SinkError, SinkOptions, VectorParams
 
 __all__ = ["VECTOR_NAME", "IngestOptions", "ingest"]
+
+log = logging.getLogger(__name__)
 
 VECTOR_NAME: Final = "dense"
 """Of the vector that the model gives: always named, so that adding others changes no schema."""
@@ -59,6 +63,7 @@ class IngestOptions:
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
         dry_run: read and compare everything, but embed, write and delete nothing.
         strict: let a skipped file or a truncated chunk count as a failure.
+        prune: delete in the end the chunks of files that are gone.
     """
 
     paths: Sequence[Path]
@@ -73,6 +78,7 @@ class IngestOptions:
     chunk_overlap: int = 0
     dry_run: bool = False
     strict: bool = False
+    prune: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,13 @@ class _ModelTokenizer:
         return self.embeddings.sequences(self.embeddings.document_prefix).count(text)
 
 
-def ingest(options: IngestOptions, *, progress: Progress, report: Report | None = None) -> Report:
+def ingest(
+    options: IngestOptions,
+    *,
+    progress: Progress,
+    report: Report | None = None,
+    may_prune: Callable[[Sequence[str]], bool] = bool,
+) -> Report:
     """Bring a collection up to date with files.
 
     What is stored by the same settings is not embedded again. A collection of other settings is
@@ -98,6 +110,8 @@ def ingest(options: IngestOptions, *, progress: Progress, report: Report | None 
         options: what, how and where to.
         progress: is told how far it is.
         report: a new one to count in, for who wants to see it where this raises; None makes one.
+        may_prune: is asked, before the run, with the sources of the files that are gone; where it
+            says no, the run goes on and they stay.
 
     Raises:
         UsageError: nothing is to be read, or options do not go together.
@@ -121,7 +135,11 @@ def ingest(options: IngestOptions, *, progress: Progress, report: Report | None 
             chunker = _make_chunker(options, embeddings)
             fingerprint = fingerprint_of(embeddings, options.chunker, chunker)
             _settle_schema(sink, existing, options, embeddings.dim, fingerprint)
-            run = _Run(options, files, sink, embeddings, chunker, report, is_new=existing is None)
+            gone = [] if existing is None else _gone(sink, options, files)
+            if gone and not options.dry_run and not may_prune(gone):
+                gone = []
+            is_new = existing is None
+            run = _Run(options, files, sink, embeddings, chunker, report, gone, is_new=is_new)
             run.go(progress)
     return report
 
@@ -185,6 +203,16 @@ def _settle_schema(
         )
 
 
+def _gone(
+    sink: Sink, options: IngestOptions, files: Sequence[SourceFile | SkippedFile]
+) -> list[str]:
+    """List the sources to prune; files that a pattern leaves out are not gone."""
+    if not options.prune:
+        return []
+    found = discover(options.paths) if options.globs else files
+    return vanished(sink.sources(), found, options.paths)
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Everything is settled, and nothing is read yet."""
@@ -195,6 +223,7 @@ class _Run:
     embeddings: GGUFEmbeddings
     chunker: Chunker
     report: Report
+    gone: Sequence[str]
     is_new: bool
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -210,6 +239,9 @@ class _Run:
                 self._plan(sizes, progress)
             else:
                 self._store(sizes, progress)
+            self._prune()
+            if not self.options.dry_run:
+                self.sink.optimize()
         except (CorralError, ChunkerError, SinkError) as error:
             report.error = str(error)
             raise IncompleteRunError(
@@ -234,7 +266,25 @@ class _Run:
             writer=writer,
             progress=progress,
         )
-        self.sink.optimize()
+
+    def _prune(self) -> None:
+        """Delete what is of files that are gone, once all of the others is stored."""
+        report = self.report
+        if self.gone and (report.files["failed"] or report.quarantined):
+            log.warning(
+                "not pruned: %d files are gone, and what could not be stored may be theirs",
+                len(self.gone),
+            )
+            return
+        for source in self.gone:
+            ids = list(self.sink.stored(source))
+            if not self.options.dry_run:
+                self.sink.delete(ids)
+                log.info("pruned %s: %d chunks", source, len(ids))
+            report.deleted += len(ids)
+            report.pruned.append(source)
+        if self.gone and not self.options.dry_run:
+            self.sink.flush()
 
     def _plan(self, sizes: Mapping[str, int], progress: Progress) -> None:
         dim = self.embeddings.dim

@@ -50,7 +50,8 @@ class Report:
         embedded: chunks embedded and stored in this run.
         reused: chunks that were stored already, by the same settings.
         moved: reused chunks whose payload was mended.
-        deleted: stored chunks that their files no longer have.
+        deleted: stored chunks that their files no longer have, or whose files are gone.
+        pruned: sources of files that are gone, whose chunks were deleted.
         truncated: chunks of which the model read less than all.
         quarantined: chunks the model gave no usable vector for; not stored.
         tokens: embedded, prefix and special tokens included.
@@ -74,6 +75,7 @@ class Report:
     reused: int = 0
     moved: int = 0
     deleted: int = 0
+    pruned: list[str] = field(default_factory=list)
     truncated: int = 0
     quarantined: int = 0
     tokens: int = 0
@@ -131,6 +133,7 @@ class Report:
             "files": self.files.total(),
             **{status: self.files[status] for status in _STATUSES},
             **{name: getattr(self, name) for name in counted},
+            "pruned": len(self.pruned),
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "model_busy": round(self.model_busy, 4),
@@ -152,4 +155,5 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Give all of it as JSON."""
-        return {**self.summary(), "files": [asdict(entry) for entry in self.entries]}
+        files = [asdict(entry) for entry in self.entries]
+        return {**self.summary(), "files": files, "pruned": self.pruned}

@@ -4,7 +4,7 @@ A sink is found by name through the entry point group `corral.sinks`; each entry
 `(options) -> Sink`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -120,6 +120,10 @@ class Sink(Protocol):
 
     def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
         """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
+        ...
+
+    def sources(self) -> Iterator[str]:
+        """Every `metadata.source` of the collection's records, once, in any order."""
         ...
 
     def upsert(self, records: Sequence[Record]) -> None:

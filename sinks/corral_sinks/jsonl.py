@@ -186,6 +186,12 @@ class JsonlSink:
             ids = self._ids.get(source, ())
             return {point: self._read(point)["payload"]["metadata"] for point in ids}
 
+    def sources(self) -> Iterator[str]:
+        """Every `metadata.source` of the collection's records, once."""
+        with self._mapped():
+            self._opened()
+        return iter([source for source, ids in self._ids.items() if source and ids])
+
     def count(self) -> int:
         """Exact number of records."""
         with self._mapped():

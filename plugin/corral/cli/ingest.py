@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from corral.report import Report
 
 __all__ = ["ingest"]
+
+_SHOWN_GONE = 20
 
 _MODEL_OPTIONS = (
     click.option("--dim", type=int, metavar="N", help="Keep the first N dimensions (Matryoshka)."),
@@ -82,6 +85,8 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     help="Tokens that a chunk repeats of the one before.",
 )
 @_model_options
+@click.option("--prune", is_flag=True, help="Delete what is stored of files that are gone.")
+@click.option("--yes", is_flag=True, help="Prune without asking first.")
 @click.option("--dry-run", is_flag=True, help="Only say what a run would do.")
 @click.option(
     "--strict",
@@ -120,6 +125,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     metrics_file: Path | None,
     verbose: int,
     *,
+    prune: bool,
+    yes: bool,
     dry_run: bool,
     strict: bool,
     as_json: bool,
@@ -132,6 +139,9 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     target = target_of(path, url, collection)
     for file in filter(None, (report_file, metrics_file)):
         _refuse_unwritable(file)
+    asks = prune and not yes and not dry_run
+    if asks and not sys.stdin.isatty():
+        raise click.UsageError("--prune asks first, and there is no terminal here; add --yes")
     if verbose:
         logging.getLogger().setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
     from corral.cli.progress import watch
@@ -149,6 +159,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         chunker=chunker,
         chunk_size=chunk_size,
         chunk_overlap=chunk_overlap,
+        prune=prune,
         dry_run=dry_run,
         strict=strict,
         **given({"max_file_size": max_file_size}),
@@ -156,7 +167,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     report = Report()
     try:
         with watch(sys.stderr) as progress:
-            run(options, progress=progress, report=report)
+            may_prune = _ask if asks else bool
+            run(options, progress=progress, report=report, may_prune=may_prune)
     except KeyboardInterrupt:
         click.echo(
             "What was acknowledged is stored; run the same command again to go on from there.",
@@ -167,6 +179,16 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         if report.began:
             _tell(report, collection, report_file, metrics_file, as_json=as_json)
     return 0 if report.all_stored else 1
+
+
+def _ask(gone: Sequence[str]) -> bool:
+    """Ask whether to delete what is stored of these sources."""
+    for source in gone[:_SHOWN_GONE]:
+        click.echo(f"  {source}", err=True)
+    if len(gone) > _SHOWN_GONE:
+        click.echo(f"  and {len(gone) - _SHOWN_GONE:,} more", err=True)
+    question = f"Delete what is stored of these {len(gone):,} files, which are gone?"
+    return click.confirm(question, err=True)
 
 
 def _refuse_unwritable(file: Path) -> None:

@@ -31,13 +31,16 @@ def watch(stream: TextIO) -> Iterator[ProgressProtocol]:
         TextColumn("{task.fields[chunks]} chunks, {task.fields[rate]:,.0f} tokens/s"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(file=stream), transient=True) as progress:
-        task = progress.add_task("", total=None, files="0", chunks=0, rate=0.0)
+    progress = Progress(*columns, console=Console(file=stream), transient=True)
+    task = progress.add_task("", total=None, files="0", chunks=0, rate=0.0)
+    try:
         yield _Bar(progress, task)
+    finally:
+        progress.stop()
 
 
 class _Bar:
-    """A bar by bytes of the files."""
+    """A bar by bytes of the files; drawn from the first news on, since there may be a question."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
@@ -46,6 +49,7 @@ class _Bar:
 
     def __call__(self, report: Report, *, files_done: int, bytes_done: int) -> None:
         seconds = time.monotonic() - self._started
+        self._progress.start()
         self._progress.update(
             self._task,
             total=report.bytes_total,
@@ -92,6 +96,7 @@ def summary_lines(report: Report) -> list[str]:
             f"{files['failed']:,} failed"
         ),
         "chunks": chunks,
+        **({"pruned": f"{len(report.pruned):,} files that are gone"} if report.pruned else {}),
         **(_planned(report) if report.dry_run else _measured(report)),
     }
     if report.failures:

@@ -1,7 +1,7 @@
 """Records into Qdrant."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -259,13 +259,27 @@ class QdrantSink:
 
     def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
         """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
-        client = self.client
         condition = models.Filter(
             must=[
                 models.FieldCondition(key="metadata.source", match=models.MatchValue(value=source))
             ]
         )
-        found: dict[str, Mapping[str, JSON]] = {}
+        return {
+            str(point.id): (point.payload or {})["metadata"]
+            for point in self._scroll("metadata", condition)
+        }
+
+    def sources(self) -> Iterator[str]:
+        """Every `metadata.source` of the collection's records, once."""
+        # No facet: it counts in segments, and wants to know beforehand how many there are.
+        found = {source_of(point.payload or {}) for point in self._scroll("metadata.source")}
+        return iter(sorted(source for source in found if source is not None))
+
+    def _scroll(
+        self, field: str, condition: models.Filter | None = None
+    ) -> Iterator[models.Record]:
+        """Yield the records that meet the condition, with one field of their payload."""
+        client = self.client
         offset: models.ExtendedPointId | None = None
         while True:
             page, offset = self._call(
@@ -274,13 +288,13 @@ class QdrantSink:
                     scroll_filter=condition,
                     limit=_PAGE,
                     offset=offset,
-                    with_payload=["metadata"],
+                    with_payload=[field],
                     timeout=seconds,
                 )
             )
-            found.update((str(point.id), (point.payload or {})["metadata"]) for point in page)
+            yield from page
             if offset is None:
-                return found
+                return
 
     def count(self) -> int:
         """Exact number of records."""

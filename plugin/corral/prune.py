@@ -1,0 +1,56 @@
+"""Which files a collection holds that are gone; and when not to trust that they are."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from corral.discovery import SkippedFile, SourceFile
+from corral.errors import UsageError
+
+__all__ = ["vanished"]
+
+
+def vanished(
+    held: Iterable[str], files: Sequence[SourceFile | SkippedFile], roots: Sequence[Path]
+) -> list[str]:
+    """List the sources that are held and no longer found.
+
+    A folder that is not mounted, or may not be read, looks as if its files were gone. So nothing
+    is listed where that could be.
+
+    Args:
+        held: sources that the collection has.
+        files: all that was found under the roots, whatever was asked for.
+        roots: the files and folders that were given.
+
+    Raises:
+        UsageError: a folder could not be looked into, or holds nothing; or the collection holds
+            nothing of what was found, so that it was made from other folders.
+    """
+    for file in files:
+        if isinstance(file, SkippedFile) and file.failed:
+            raise UsageError(
+                f"--prune cannot tell which files are gone: {file.path}: {file.reason}. "
+                "Make it readable, or run without --prune"
+            )
+    inhabited = {folder for place in _folders(files) for folder in (place, *place.parents)}
+    for root in roots:
+        if root.is_dir() and root.resolve() not in inhabited:
+            raise UsageError(
+                f"--prune would take all files of {root} for gone: there is none in it, as in a "
+                "folder that is not mounted. Leave it out, or run without --prune"
+            )
+    found = {file.source for file in files}
+    known = sorted(set(held))
+    gone = [source for source in known if source not in found]
+    if known and len(gone) == len(known):
+        raise UsageError(
+            f"--prune would empty the collection: none of its {len(known):,} sources, such as "
+            f"{known[0]!r}, is under the paths given. Sources are relative to them: give the "
+            "same paths as before, or run without --prune"
+        )
+    return gone
+
+
+def _folders(files: Iterable[SourceFile | SkippedFile]) -> set[Path]:
+    """Real folders that hold something that was found."""
+    return {folder.resolve() for folder in {file.path.parent for file in files}}
