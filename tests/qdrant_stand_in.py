@@ -150,7 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _misbehave(self, fault: Fault, path: str, body: bytes) -> None:
         time.sleep(fault.seconds)
-        answer = self._answer(path, body) if fault.apply or fault.status is None else None
+        answers = fault.status is None and fault.result is None and not fault.drop
+        answer = self._answer(path, body) if fault.apply or answers else None
         if fault.drop:
             self.close_connection = True
         elif fault.result is not None:

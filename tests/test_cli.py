@@ -166,6 +166,7 @@ def test_report_json_and_metrics_say_the_same_as_the_exit_code(folder, store, tm
         assert summary["dry_run"] is ("--dry-run" in options)
         assert (summary["failures"] == []) is (code == 0)
         assert summary["totals"]["files"] == len(report.pop("files")) == 3
+        assert report.pop("pruned") == []
         assert report == summary
         metrics = (tmp_path / "out.prom").read_text()
         assert f'corral_ingest_success{{collection="docs"}} {1 - code}\n' in metrics

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tiny_models
 from qdrant_client import models as qdrant
+from qdrant_stand_in import QdrantStandIn
 
 from corral import GGUFEmbeddings, pipeline, prepare
 from corral.calibration import recall
@@ -28,7 +29,7 @@ from corral.metrics import prometheus
 from corral.prune import vanished
 from corral.report import FileReport, Report
 from corral.search import search
-from corral_sinks import SinkError, SinkOptions
+from corral_sinks import Record, SinkError, SinkOptions
 from corral_sinks.qdrant import QdrantSink, connect
 
 BERT = tiny_models.bert()
@@ -403,6 +404,47 @@ def test_a_chunk_without_a_usable_vector_is_quarantined_and_its_neighbours_store
     mended = run(folder, fresh)
     assert mended.embedded == len(spoiled)
     assert points(fresh).keys() == whole.keys()
+
+
+COMPLETED = {"operation_id": 1, "status": "completed"}
+
+
+def test_points_that_a_server_acknowledges_and_drops_are_missed_in_the_end(folder, tmp_path):
+    with QdrantStandIn(tmp_path / "server") as server:
+        target = SinkOptions(collection="docs", url=server.url)
+        server.fail(result=COMPLETED)
+        report = run(folder, target)
+        assert report.points == 0
+        assert report.missing == report.points_expected == report.chunks > 0
+        (failure,) = report.failures
+        assert failure == (
+            f"{report.chunks} chunks were acknowledged and are not in the collection "
+            f"(it has 0 points, {report.chunks} expected)"
+        )
+        mended = run(folder, target)
+        assert mended.failures == []
+        assert mended.points == mended.embedded == mended.totals()["points"] == report.chunks
+        (folder / "b.md").write_text("All of it is new.")
+        server.fail(method="POST", path="/points/delete", result=COMPLETED)
+        report = run(folder, target)
+        assert report.surplus == report.points - report.points_expected == report.deleted > 0
+        assert "points of these files are in the collection beside theirs" in report.failures[0]
+
+
+def test_points_that_others_write_meanwhile_are_no_difference(folder, target, monkeypatch, caplog):
+    optimize = QdrantSink.optimize
+
+    def meanwhile(self):
+        optimize(self)
+        payload = {"page_content": "x", "metadata": {"source": "other.txt"}}
+        vectors = {"dense": np.ones(64, np.float32)}
+        self.upsert([Record(id=str(uuid.uuid4()), vectors=vectors, payload=payload)])
+
+    monkeypatch.setattr(QdrantSink, "optimize", meanwhile)
+    report = run(folder, target)
+    assert report.failures == []
+    assert report.points == report.points_expected + 1 == len(points(target))
+    assert "another run has written to it meanwhile" in caplog.text
 
 
 def test_a_store_that_fails_ends_the_run_and_what_it_took_is_kept(folder, target, monkeypatch):

@@ -28,6 +28,7 @@ from corral.prepare import FileLeft, FileRead, Pending, Stored, prepare
 from corral.prune import vanished
 from corral.reading import DEFAULT_MAX_BYTES
 from corral.report import Report
+from corral.verify import verify
 from corral_chunkers import Chunker, ChunkerError, Encoding
 from corral_sinks import Schema, Sink, SinkError, SinkOptions, VectorParams
 
@@ -238,10 +239,7 @@ class _Run:
             if self.options.dry_run:
                 self._plan(sizes, progress)
             else:
-                self._store(sizes, progress)
-            self._prune()
-            if not self.options.dry_run:
-                self.sink.optimize()
+                self._update(sizes, progress)
         except (CorralError, ChunkerError, SinkError) as error:
             report.error = str(error)
             raise IncompleteRunError(
@@ -254,6 +252,13 @@ class _Run:
         finally:
             report.seconds = time.monotonic() - started
             report.busy_seconds = self.embeddings.busy_seconds - busy
+
+    def _update(self, sizes: Mapping[str, int], progress: Progress) -> None:
+        before = self.sink.count()
+        self._store(sizes, progress)
+        self._prune()
+        self.sink.optimize()
+        verify(self.sink, self.report, before=before)
 
     def _store(self, sizes: Mapping[str, int], progress: Progress) -> None:
         if self.report.bytes_total >= _WORTH_CALIBRATING:
@@ -289,6 +294,7 @@ class _Run:
     def _plan(self, sizes: Mapping[str, int], progress: Progress) -> None:
         dim = self.embeddings.dim
         plan(self._prepared(), self.report, dim=dim, sizes=sizes, progress=progress)
+        self._prune()
         known = recall(str(self.embeddings.settings["model_sha256"]))
         if known is not None:
             self.report.expected_seconds = self.report.tokens / known.trials[known.setting]

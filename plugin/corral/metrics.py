@@ -32,6 +32,7 @@ def prometheus(report: Report, *, collection: str, finished_at: float) -> str:
         ),
         ("chunks", "Chunks that the files have.", {"": totals["chunks"]}),
         ("chunks_by_fate", "Chunks, by what was done.", _by("fate", totals, _CHUNKS)),
+        ("points", "Points that the collection has.", {"": totals["points"]}),
         ("tokens", "Tokens embedded.", {"": totals["tokens"]}),
         ("duration_seconds", "From the first file to the last write.", {"": totals["seconds"]}),
         (

@@ -54,6 +54,10 @@ class Report:
         pruned: sources of files that are gone, whose chunks were deleted.
         truncated: chunks of which the model read less than all.
         quarantined: chunks the model gave no usable vector for; not stored.
+        points: that the collection has after the run.
+        points_expected: that it should have if nobody else wrote to it.
+        missing: chunks of this run's files that the collection does not have in the end.
+        surplus: points of this run's files that it has and should not.
         tokens: embedded, prefix and special tokens included.
         seconds: from the first file to the last write.
         busy_seconds: that contexts spent computing, all together.
@@ -78,6 +82,10 @@ class Report:
     pruned: list[str] = field(default_factory=list)
     truncated: int = 0
     quarantined: int = 0
+    points: int = 0
+    points_expected: int = 0
+    missing: int = 0
+    surplus: int = 0
     tokens: int = 0
     seconds: float = 0.0
     busy_seconds: float = 0.0
@@ -109,9 +117,12 @@ class Report:
     @property
     def failures(self) -> list[str]:
         """What keeps the run from being a success; the summary and the exit code both go by it."""
+        points = f" (it has {self.points:,} points, {self.points_expected:,} expected)"
         counted = [
             (self.files["failed"], "files failed"),
             (self.quarantined, "chunks without a usable vector"),
+            (self.missing, f"chunks were acknowledged and are not in the collection{points}"),
+            (self.surplus, f"points of these files are in the collection beside theirs{points}"),
         ]
         if self.strict:
             counted += [
@@ -134,6 +145,7 @@ class Report:
             **{status: self.files[status] for status in _STATUSES},
             **{name: getattr(self, name) for name in counted},
             "pruned": len(self.pruned),
+            "points": self.points,
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "model_busy": round(self.model_busy, 4),
