@@ -12,10 +12,10 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import gguf
 import numpy as np
@@ -30,11 +30,14 @@ __all__ = [
     "TinyModel",
     "bert",
     "duplicate_token",
+    "gemma_embedding",
     "llama",
     "no_layers",
+    "nomic_bert",
     "qwen3",
     "rank_without_head",
     "truncated",
+    "variant",
     "vocabulary_only",
 ]
 
@@ -78,7 +81,7 @@ class TinyModel:
 
     Args:
         path: of the file.
-        architecture: "bert", "qwen3" or "llama".
+        architecture: llama.cpp's name of it.
         shape: of the weights.
         weights: by the tensor's name in the GGUF, with PyTorch's shapes (out, in), float32.
         vocabulary: of the tokenizer.
@@ -88,6 +91,8 @@ class TinyModel:
         eps: of the norms.
         rope_freq_base: of the rotary positions of a causal model.
         chat_template: one, or several with their names.
+        name: general.name; None for "tiny" and the architecture.
+        numbers: further metadata of the architecture, by the keys' ends.
     """
 
     path: Path
@@ -101,6 +106,8 @@ class TinyModel:
     eps: float = 1e-6
     rope_freq_base: float = 10_000.0
     chat_template: str | Sequence[Mapping[str, str]] | None = None
+    name: str | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     def random_ids(self, n: int, seed: int = 0) -> NDArray[np.int32]:
         """Draw ids that text can give; (n,) int32, the same for the same seed."""
@@ -201,7 +208,9 @@ def _new_path(name: str) -> Path:
 
 def _write(model: TinyModel) -> TinyModel:
     writer = GGUFWriter(model.path, model.architecture)
-    writer.add_name(f"tiny {model.architecture}")
+    writer.add_name(model.name or f"tiny {model.architecture}")
+    for key, number in model.numbers.items():
+        writer.add_uint32(f"{model.architecture}.{key}", number)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     _add_shape(writer, model)
     _add_vocabulary(writer, model.vocabulary)
@@ -229,7 +238,7 @@ def _add_shape(writer: GGUFWriter, model: TinyModel) -> None:
     writer.add_feed_forward_length(shape.n_ff)
     writer.add_head_count(shape.n_head)
     writer.add_causal_attention(model.causal)
-    if model.architecture == "bert":
+    if model.architecture.endswith("bert"):
         writer.add_layer_norm_eps(model.eps)
         return
     writer.add_layer_norm_rms_eps(model.eps)
@@ -400,6 +409,79 @@ def llama(
             rope_freq_base=500_000.0,
         )
     )
+
+
+@cache
+def nomic_bert(*, name: str | None = None, shape: Shape = Shape()) -> TinyModel:
+    """Make an encoder with rotary positions and gates, as nomic-embed-text's; pooling MEAN.
+
+    Args:
+        name: general.name.
+        shape: of the weights; n_embd a multiple of n_head.
+    """
+    shape = replace(shape, n_head_kv=shape.n_head, n_embd_head=shape.n_embd // shape.n_head)
+    weights = _bert_weights(shape, 0, 0, pooler=False)
+    del weights["position_embd.weight"]
+    gates = _Weights(1)
+    for i in range(shape.n_layer):
+        gates.matrix(f"blk.{i}.ffn_gate.weight", shape.n_ff, shape.n_embd)
+    return _write(
+        TinyModel(
+            path=_new_path("nomic-bert"),
+            architecture="nomic-bert",
+            shape=shape,
+            weights=weights | gates.tensors,
+            vocabulary=wordpiece(shape.n_vocab),
+            pooling="mean",
+            causal=False,
+            eps=1e-12,
+            name=name,
+        )
+    )
+
+
+@cache
+def gemma_embedding(*, name: str | None = None, dense: bool = True) -> TinyModel:
+    """Make an encoder as EmbeddingGemma: pooling MEAN, then two dense layers without bias.
+
+    Args:
+        name: general.name.
+        dense: whether the dense layers are in the file.
+    """
+    shape = Shape(n_layer=6)  # llama.cpp aborts unless the sixth is there, which sees all tokens
+    weights = _causal_weights(shape, 0, 0, head_norms=True)
+    extra, inner = _Weights(1), 2 * shape.n_embd
+    for i in range(shape.n_layer):
+        extra.scale(f"blk.{i}.post_attention_norm", shape.n_embd)
+        extra.scale(f"blk.{i}.post_ffw_norm", shape.n_embd)
+    features = {}
+    if dense:
+        extra.matrix("dense_2.weight", inner, shape.n_embd)
+        extra.matrix("dense_3.weight", shape.n_embd, inner)
+        features = {
+            "dense_2_feat_in": shape.n_embd,
+            "dense_2_feat_out": inner,
+            "dense_3_feat_in": inner,
+            "dense_3_feat_out": shape.n_embd,
+        }
+    return _write(
+        TinyModel(
+            path=_new_path("gemma-embedding"),
+            architecture="gemma-embedding",
+            shape=shape,
+            weights=weights | extra.tensors,
+            vocabulary=replace(spm(shape.n_vocab), add_bos=True, add_eos=True),
+            pooling="mean",
+            causal=False,
+            name=name,
+            numbers={"attention.sliding_window": 512, **features},
+        )
+    )
+
+
+def variant(model: TinyModel, **changes: Any) -> TinyModel:
+    """Write a model with some of its fields changed."""
+    return _write(replace(model, path=_new_path("variant"), **changes))
 
 
 # Files that must be refused

@@ -22,6 +22,8 @@ _HEAD_TENSOR = "cls.output.weight"
 # Architectures whose graph has the head under another name. Source: llama.cpp's src/models.
 _OTHER_HEAD_TENSORS = {"jina-bert-v2": "cls.weight"}
 
+_DENSE_TENSORS = {"gemma-embedding": ("dense_2.weight", "dense_3.weight")}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
@@ -61,6 +63,7 @@ def open_model(
     header = resolved.header
     pooling = choose_pooling(pooling_type, header, resolved.profile)
     vet(resolved, pooling)
+    _warn_of_lost_layers(header)
     engine = Engine(resolved.path, EngineOptions(pooling_type=pooling, **options))
     try:
         _check_attention(options.get("causal"), engine, header)
@@ -84,6 +87,19 @@ def open_model(
         max_tokens=max_tokens,
         limit_source=limit_source,
     )
+
+
+def _warn_of_lost_layers(header: GGUFHeader) -> None:
+    lost = [
+        name for name in _DENSE_TENSORS.get(header.architecture, ()) if name not in header.tensors
+    ]
+    if lost:
+        warnings.warn(
+            f"the GGUF has no {' and '.join(lost)}: it was converted without the dense layers that "
+            f"{header.architecture} models have behind their pooling, and its vectors are not the "
+            "model's. Convert it with --sentence-transformers-dense-modules",
+            stacklevel=4,
+        )
 
 
 def _check_attention(asked: bool | None, engine: Engine, header: GGUFHeader) -> None:  # noqa: FBT001 - three values
