@@ -269,7 +269,7 @@ LONG = "harbour fish " * 40
 
 @pytest.mark.parametrize("over_length", ["truncate", "error", "window"])
 def test_long_texts_go_to_the_long_model_under_every_policy(over_length):
-    options = {"n_ubatch": 100, "over_length": over_length, "long_model": QWEN3.path}
+    options = {"n_ubatch": 60, "over_length": over_length, "long_model": QWEN3.path}
     with opened(E5, **options) as embeddings, opened(QWEN3, over_length="error") as far:
         rows, infos = embeddings.embed(["x", LONG, "y"], return_info=True)
         assert [info.model for info in infos] == [str(m.path) for m in (E5, QWEN3, E5)]
@@ -278,13 +278,13 @@ def test_long_texts_go_to_the_long_model_under_every_policy(over_length):
 
 
 def test_a_long_query_gets_the_long_models_prefix_for_queries():
-    with opened(E5, n_ubatch=100, long_model=QWEN3.path) as embeddings, opened(QWEN3) as far:
+    with opened(E5, n_ubatch=60, long_model=QWEN3.path) as embeddings, opened(QWEN3) as far:
         assert cosine(embeddings.embed_query(LONG), far.embed_query(LONG)) > 0.99999
         assert cosine(embeddings.embed_query(LONG), far.embed([LONG])[0]) < 0.9999
 
 
 def test_a_text_too_long_for_both_is_an_error_that_names_its_number():
-    options = {"n_ubatch": 100, "over_length": "error", "long_model": QWEN3.path}
+    options = {"n_ubatch": 60, "over_length": "error", "long_model": QWEN3.path}
     says = r"text 2 has .* the model takes 512"
     with opened(E5, **options) as embeddings, pytest.raises(InputTooLongError, match=says):
         embeddings.embed(["x", LONG, LONG * 50])
@@ -292,10 +292,10 @@ def test_a_text_too_long_for_both_is_an_error_that_names_its_number():
 
 def test_a_long_model_that_was_opened_by_name_is_closed_and_a_given_one_is_not():
     with opened(QWEN3) as given:
-        with opened(E5, n_ubatch=100, long_model=given) as embeddings:
+        with opened(E5, n_ubatch=60, long_model=given) as embeddings:
             embeddings.embed([LONG])
         assert given.embed(["x"]).shape == (1, given.dim)
-    embeddings = opened(E5, n_ubatch=100, long_model=QWEN3.path)
+    embeddings = opened(E5, n_ubatch=60, long_model=QWEN3.path)
     owned = embeddings._long
     embeddings.close()
     with pytest.raises(Exception, match="closed"):
