@@ -128,7 +128,7 @@ def test_without_fetch_k_four_times_k_are_asked_for(collection):
     ("options", "says"),
     [
         ({"k": 0}, "k is 0; it must be at least 1"),
-        ({"fetch_k": 9}, "rerank names none"),
+        ({"fetch_k": 9}, "there is none"),
         ({"k": 5, "fetch_k": 4, "rerank": "x.gguf"}, "fetch_k is 4 and k is 5"),
     ],
 )

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from corral.embeddings import GGUFEmbeddings
     from corral.reranker import GGUFReranker
+    from corral.retriever import CorralRetriever
 
-__all__ = ["GGUFEmbeddings", "GGUFReranker", "__version__"]
+__all__ = ["CorralRetriever", "GGUFEmbeddings", "GGUFReranker", "__version__"]
 
 __version__ = version("corral")
 
-_HOMES = {"GGUFEmbeddings": "corral.embeddings", "GGUFReranker": "corral.reranker"}
+_HOMES = {
+    "CorralRetriever": "corral.retriever",
+    "GGUFEmbeddings": "corral.embeddings",
+    "GGUFReranker": "corral.reranker",
+}
 
 
 def __getattr__(name: str) -> object:

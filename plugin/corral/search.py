@@ -1,20 +1,13 @@
 """Ask a collection a question, with the model that made it."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, cast
 
-from corral.embeddings import GGUFEmbeddings
-from corral.errors import CollectionError, UsageError
-from corral.fingerprint import Fingerprint
-from corral.ingest import VECTOR_NAME
-from corral.plugins import load_sink
+from corral.collection import Collection, n_candidates
 from corral.reranker import GGUFReranker
-from corral_sinks import Hit, SearchableSink, SinkOptions
+from corral_sinks import Hit, SinkOptions
 
-__all__ = ["Found", "embeddings_for", "search"]
-
-_FETCH_TIMES: Final = 4
-_FETCH_LEAST: Final = 20
+__all__ = ["Found", "search"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,70 +57,11 @@ def search(
         ModelError: `rerank` is no reranker.
         SinkError: the store failed.
     """
-    limit = _check(k, rerank=rerank, fetch_k=fetch_k)
-    sink = cast("SearchableSink", load_sink("qdrant")(target))
-    try:
-        schema = sink.schema()
-        if schema is None:
-            raise CollectionError(
-                f"there is no collection {target.collection!r} at {target.url or target.path}; "
-                "`ingest` makes one"
-            )
-        held = Fingerprint.from_metadata(schema.metadata, collection=target.collection)
-        with embeddings_for(held, collection=target.collection, model=model) as embeddings:
-            vector = embeddings.embed_query_row(query)
-        hits = sink.search(vector, vector_name=VECTOR_NAME, limit=limit)
-    finally:
-        sink.close()
+    limit = n_candidates(k, fetch_k=fetch_k, reranks=rerank is not None)
+    with Collection(target, model=model) as collection:
+        hits = collection.nearest(query, limit=limit)
     found = [_found(hit) for hit in hits]
     return found if rerank is None else _reranked(query, found, model=rerank)[:k]
-
-
-def embeddings_for(
-    fingerprint: Fingerprint, *, collection: str, model: str | None = None
-) -> GGUFEmbeddings:
-    """Open the model that made a collection, with the settings it had.
-
-    Raises:
-        CollectionError: the model that is found is another one.
-    """
-    fields = fingerprint.fields
-    embeddings = GGUFEmbeddings(
-        model or fingerprint.model,
-        dim=fields["dim"],
-        force_dim=True,
-        pooling_type=fields["pooling_type"],
-        attention="causal" if fields["causal"] else "non-causal",
-        over_length=fields["over_length"],
-        normalize=fields["normalize"],
-        query_prefix=fields["query_prefix"],
-        document_prefix=fields["document_prefix"],
-    )
-    settings = Fingerprint(model=embeddings.model, fields=embeddings.settings)
-    held = Fingerprint(
-        model=fingerprint.model, fields={name: fields.get(name) for name in settings.fields}
-    )
-    try:
-        held.require_equal(settings, collection=collection)
-    except CollectionError:
-        embeddings.close()
-        raise
-    return embeddings
-
-
-def _check(k: int, *, rerank: str | None, fetch_k: int | None) -> int:
-    """Check the numbers, and return how many chunks to ask the collection for."""
-    if k < 1:
-        raise UsageError(f"k is {k}; it must be at least 1")
-    if rerank is None:
-        if fetch_k is not None:
-            raise UsageError("fetch_k is for a reranker to choose from, and rerank names none")
-        return k
-    if fetch_k is None:
-        return max(_FETCH_TIMES * k, _FETCH_LEAST)
-    if fetch_k < k:
-        raise UsageError(f"fetch_k is {fetch_k} and k is {k}; a reranker chooses k of fetch_k")
-    return fetch_k
 
 
 def _reranked(query: str, found: list[Found], *, model: str) -> list[Found]:

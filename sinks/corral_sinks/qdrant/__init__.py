@@ -3,9 +3,20 @@
 Of this project only this package imports qdrant_client and qdrant_edge.
 """
 
+from qdrant_client import QdrantClient
+from qdrant_client.models import Filter
+
 from corral_sinks.qdrant._clients import MemoryQdrant, connect
 from corral_sinks.qdrant._upload import Limits
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
 from corral_sinks.qdrant.sink import QdrantSink
 
-__all__ = ["EmbeddedQdrant", "Limits", "MemoryQdrant", "QdrantSink", "connect"]
+__all__ = [
+    "EmbeddedQdrant",
+    "Filter",
+    "Limits",
+    "MemoryQdrant",
+    "QdrantClient",
+    "QdrantSink",
+    "connect",
+]

@@ -303,13 +303,24 @@ class QdrantSink:
             lambda seconds: client.count(self._name, exact=True, timeout=seconds)
         ).count
 
-    def search(self, vector: NDArray[np.float32], *, vector_name: str, limit: int) -> Sequence[Hit]:
-        """Return the records nearest to a vector, best first.
+    def search(
+        self,
+        vector: NDArray[np.float32],
+        *,
+        vector_name: str,
+        limit: int,
+        query_filter: models.Filter | None = None,
+        score_threshold: float | None = None,
+    ) -> Sequence[Hit]:
+        """Return the records nearest to a vector, best first; many threads may search at once.
 
         Args:
             vector: (size,) float32.
             vector_name: which of the schema's vectors to compare with.
             limit: most records to return.
+            query_filter: that they must meet; None takes all.
+            score_threshold: that they must reach, in the scale of the vector's distance; None
+                takes all.
 
         Raises:
             SinkError: there is no such vector, or it has another size.
@@ -329,7 +340,9 @@ class QdrantSink:
                 self._name,
                 query=vector.tolist(),
                 using=vector_name or None,
+                query_filter=query_filter,
                 limit=limit,
+                score_threshold=score_threshold,
                 timeout=seconds,
             )
         )

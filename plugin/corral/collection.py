@@ -1,0 +1,174 @@
+"""A collection that `ingest` wrote, opened with the model that made it, and asked."""
+
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from corral.embeddings import GGUFEmbeddings
+from corral.errors import CollectionError, UsageError
+from corral.fingerprint import Fingerprint
+from corral.ingest import VECTOR_NAME
+from corral_sinks import Hit, SinkOptions
+from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink
+
+__all__ = ["Collection", "embeddings_for", "n_candidates"]
+
+_FETCH_TIMES: Final = 4
+_FETCH_LEAST: Final = 20
+
+
+class Collection:
+    """A collection that `ingest` wrote, with the model that made it.
+
+    Any number of threads may ask it. Use it as a context manager, or call `close`; else it is
+    closed when it goes.
+
+    Args:
+        target: the collection, and where it is; url and path are None with a client.
+        client: use this one, and leave it open at the end; None connects to url or path.
+        embeddings: the collection's model, left open at the end; None opens it by the fingerprint.
+        model: where that model is now; None takes the name it had at ingest.
+
+    Raises:
+        CollectionError: there is no such collection, it is not corral's, or another model or other
+            settings made it: the fields that differ are listed.
+        ModelError: the model is not there, or cannot be used.
+        SinkError: the store failed.
+    """
+
+    def __init__(
+        self,
+        target: SinkOptions,
+        *,
+        client: QdrantClient | None = None,
+        embeddings: GGUFEmbeddings | None = None,
+        model: str | None = None,
+    ) -> None:
+        """Open it."""
+        with ExitStack() as opened:
+            self._sink = QdrantSink(target, client=client)
+            opened.callback(self._sink.close)
+            held = _fingerprint(self._sink, target)
+            if embeddings is None:
+                embeddings = embeddings_for(held, collection=target.collection, model=model)
+                opened.callback(embeddings.close)
+            else:
+                _require_maker(held, embeddings, collection=target.collection)
+            self._embeddings = embeddings
+            self._close = weakref.finalize(self, opened.pop_all().close)
+
+    def nearest(
+        self,
+        query: str,
+        *,
+        limit: int,
+        query_filter: Filter | None = None,
+        score_threshold: float | None = None,
+    ) -> Sequence[Hit]:
+        """Return the chunks nearest to a query, best first, with their cosine similarities.
+
+        Args:
+            query: the question; the model's query prefix is put before it.
+            limit: most chunks to return.
+            query_filter: that they must meet; None takes all.
+            score_threshold: least cosine similarity; None takes all.
+
+        Raises:
+            EngineError: the model failed, or is closed.
+            SinkError: the store failed.
+        """
+        return self._sink.search(
+            self._embeddings.embed_query_row(query),
+            vector_name=VECTOR_NAME,
+            limit=limit,
+            query_filter=query_filter,
+            score_threshold=score_threshold,
+        )
+
+    def close(self) -> None:
+        """Let go of what was opened here; twice is harmless."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        """Enter a block at whose end it is closed."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+def embeddings_for(
+    fingerprint: Fingerprint, *, collection: str, model: str | None = None
+) -> GGUFEmbeddings:
+    """Open the model that made a collection, with the settings it had.
+
+    Raises:
+        CollectionError: the model that is found is another one.
+    """
+    fields = fingerprint.fields
+    embeddings = GGUFEmbeddings(
+        model or fingerprint.model,
+        dim=fields["dim"],
+        force_dim=True,
+        pooling_type=fields["pooling_type"],
+        attention="causal" if fields["causal"] else "non-causal",
+        over_length=fields["over_length"],
+        normalize=fields["normalize"],
+        query_prefix=fields["query_prefix"],
+        document_prefix=fields["document_prefix"],
+    )
+    try:
+        _require_maker(fingerprint, embeddings, collection=collection)
+    except CollectionError:
+        embeddings.close()
+        raise
+    return embeddings
+
+
+def n_candidates(k: int, *, fetch_k: int | None, reranks: bool) -> int:
+    """Return how many chunks to ask a collection for, of which k are wanted.
+
+    Args:
+        k: most chunks that are wanted.
+        fetch_k: nearest chunks for a reranker to choose from; None takes 4 k, and 20 at least.
+        reranks: whether there is a reranker.
+
+    Raises:
+        UsageError: a number is out of range, or fetch_k has no reranker.
+    """
+    if k < 1:
+        raise UsageError(f"k is {k}; it must be at least 1")
+    if not reranks:
+        if fetch_k is not None:
+            raise UsageError("fetch_k is for a reranker to choose from, and there is none")
+        return k
+    if fetch_k is None:
+        return max(_FETCH_TIMES * k, _FETCH_LEAST)
+    if fetch_k < k:
+        raise UsageError(f"fetch_k is {fetch_k} and k is {k}; a reranker chooses k of fetch_k")
+    return fetch_k
+
+
+def _fingerprint(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
+    schema = sink.schema()
+    if schema is None:
+        place = target.url or target.path or "the given client"
+        raise CollectionError(
+            f"there is no collection {target.collection!r} at {place}; `ingest` makes one"
+        )
+    return Fingerprint.from_metadata(schema.metadata, collection=target.collection)
+
+
+def _require_maker(held: Fingerprint, embeddings: GGUFEmbeddings, *, collection: str) -> None:
+    """Refuse a model, or settings of one, that did not make the collection."""
+    settings = Fingerprint(model=embeddings.model, fields=embeddings.settings)
+    comparable = {name: held.fields.get(name) for name in settings.fields}
+    Fingerprint(model=held.model, fields=comparable).require_equal(settings, collection=collection)
