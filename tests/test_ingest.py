@@ -1,7 +1,9 @@
 """An ingest: what is stored, what a second run does, what is refused, what becomes of bad parts."""
 
 import json
+import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,8 +33,11 @@ from corral.report import FileReport, Report
 from corral.search import search
 from corral_sinks import Record, SinkError, SinkOptions
 from corral_sinks.qdrant import QdrantSink, connect
+from corral_sinks.qdrant import sink as sink_module
+from corral_sinks.qdrant._upload import Limits
 
 BERT = tiny_models.bert()
+QUICK = Limits(first_wait=0.01, longest_wait=0.05)
 SENTENCES = "The flock went up the hill. Rain came in the night! Who closed the gate? "
 
 
@@ -667,12 +672,152 @@ def test_an_interrupt_ends_the_run_in_order_and_says_how_to_go_on(folder, target
     child = start(folder, target)
     time.sleep(0.3)
     child.send_signal(number)
+    began = time.monotonic()
     _, said = child.communicate(timeout=60)
+    assert time.monotonic() - began < 5  # a second, where tests do not share the machine
     assert child.returncode == 130
     assert "run the same command again" in said
     assert "Traceback" not in said
     stored = len(points(target))
     assert run(folder, target).reused == stored
+
+
+def whole(folder, tmp_path):
+    """What a run that nothing disturbed stores of the folder."""
+    return run_to_points(folder, SinkOptions(collection="whole", path=str(tmp_path / "whole")))
+
+
+def run_to_points(folder, target):
+    run(folder, target)
+    return {key: (p.payload, p.vector) for key, p in points(target).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_runs_that_are_killed_at_twenty_random_moments_end_in_what_one_run_stores(
+    folder, target, tmp_path
+):
+    many_files(folder)
+    expected = whole(folder, tmp_path)
+    drawn = random.Random(7)
+    partial = 0
+    for _ in range(20):
+        child = start(folder, target)
+        time.sleep(drawn.uniform(0, 0.5))
+        child.kill()
+        child.communicate(timeout=60)
+        with connect(path=target.path) as client:
+            there = client.collection_exists(target.collection)
+        taken = points(target) if there else {}
+        assert taken.keys() <= expected.keys()
+        if len(taken) == len(expected):
+            shutil.rmtree(target.path)
+        else:
+            partial += len(taken) > 0
+    assert partial > 3
+    taken = len(points(target)) if Path(target.path, target.collection).exists() else 0
+    found = run_to_points(folder, target)
+    assert found.keys() == expected.keys()
+    for key, (payload, vector) in expected.items():
+        assert found[key][0] == payload
+        np.testing.assert_allclose(found[key][1]["dense"], vector["dense"], atol=2e-3)
+    assert run(folder, target).reused == len(expected) >= taken
+
+
+class TestServer:
+    """Runs against one server, which stays while they come, fail and go."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(sink_module, "Limits", lambda: QUICK)
+        with QdrantStandIn(tmp_path / "server") as self.server:
+            self.target = SinkOptions(collection="docs", url=self.server.url)
+            yield
+
+    def stored(self):
+        found, _ = self.server.engine.scroll("docs", limit=10_000, with_vectors=True)
+        return {str(point.id): point.payload for point in found}
+
+    def start(self, folder):
+        return subprocess.Popen(
+            [sys.executable, "-m", "corral.cli", "ingest", str(folder), "--url", self.server.url,
+             "--collection", "docs", "--model", str(BERT.path), "--chunk-size", "40"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def test_connections_that_are_dropped_lose_and_double_nothing(self, folder):
+        many_files(folder, 40)
+        drawn = random.Random(7)
+        run(folder, SinkOptions(collection="clean", url=self.server.url))
+        expected = self.server.engine.count("clean").count
+        calls = [
+            ("PUT", "/docs/points"),
+            ("POST", "/docs/points/scroll"),
+            ("POST", "/docs/points/count"),
+            ("GET", "/docs"),
+            ("PUT", "/docs/index"),
+        ]
+        for _ in range(20):
+            method, path = drawn.choice(calls)
+            self.server.fail(method=method, path=path, drop=True, apply=drawn.random() < 0.5)
+        report = run(folder, self.target)
+        assert report.failures == []
+        assert len(self.stored()) == report.points == report.embedded == expected
+        assert sum(fault.times for fault in self.server.faults) < 15
+        self.server.faults.clear()
+        assert run(folder, self.target).embedded == 0
+
+    @pytest.mark.parametrize("n_points", [1, 500])
+    def test_a_run_that_is_killed_goes_on_where_the_server_is(self, folder, n_points):
+        many_files(folder, 60)
+        child = self.start(folder)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and (
+            not self.server.engine.collection_exists("docs")
+            or self.server.engine.count("docs").count < n_points
+        ):
+            time.sleep(0.01)
+        child.kill()
+        child.communicate(timeout=60)
+        taken = self.stored()
+        report = run(folder, self.target)
+        assert report.reused == len(taken) >= n_points
+        assert report.failures == []
+        assert self.stored().items() >= taken.items()
+
+    def test_two_runs_at_once_end_right(self, folder, tmp_path):
+        many_files(folder, 40)
+        other = tmp_path / "other"
+        other.mkdir()
+        many_files(other, 40)
+        for file in other.iterdir():
+            file.rename(file.with_stem(f"other-{file.stem}"))
+        children = [self.start(place) for place in (folder, folder, other)]
+        for child in children:
+            _, said = child.communicate(timeout=120)
+            assert (child.returncode, "Traceback" in said) == (0, False), said
+        report = run(folder, self.target)
+        again = run(other, self.target)
+        assert (report.embedded, again.embedded, report.moved, report.deleted) == (0, 0, 0, 0)
+        assert len(self.stored()) == report.chunks + again.chunks
+        assert report.failures == again.failures == []
+
+    @pytest.mark.parametrize("unseen", [2, 3])
+    def test_a_collection_that_another_run_makes_first_is_used_or_refused(self, folder, unseen):
+        run(folder, self.target)
+        unseen_at_first = {"method": "GET", "path": "/docs/exists", "result": {"exists": False}}
+        self.server.fail(**unseen_at_first, times=unseen)
+        report = run(folder, self.target)
+        assert report.failures == []
+        assert len(self.stored()) == report.chunks
+        self.server.fail(**unseen_at_first, times=unseen)
+        with pytest.raises(CollectionError, match="chunker.size: the collection has 40"):
+            run(folder, self.target, chunk_size=41)
+
+    def test_a_server_that_makes_no_collection_is_an_error(self, folder):
+        self.server.fail(path="/collections/docs", status=400, words="no space left")
+        with pytest.raises(SinkError, match="no space left"):
+            run(folder, self.target)
 
 
 def test_chunk_ids_depend_on_source_text_and_occurrence_alone():

@@ -20,7 +20,7 @@ from corral.errors import (
     PoolingError,
     UsageError,
 )
-from corral.fingerprint import SCHEMA_VERSION, Fingerprint
+from corral.fingerprint import METADATA_KEY, SCHEMA_VERSION, Fingerprint
 from corral.pipeline import Progress, Writer, run_pipeline
 from corral.plan import plan
 from corral.plugins import load_chunker, load_sink
@@ -135,11 +135,10 @@ def ingest(
                 )
             chunker = _make_chunker(options, embeddings)
             fingerprint = fingerprint_of(embeddings, options.chunker, chunker)
-            _settle_schema(sink, existing, options, embeddings.dim, fingerprint)
-            gone = [] if existing is None else _gone(sink, options, files)
+            is_new = _settle_schema(sink, existing, options, embeddings.dim, fingerprint)
+            gone = [] if is_new else _gone(sink, options, files)
             if gone and not options.dry_run and not may_prune(gone):
                 gone = []
-            is_new = existing is None
             run = _Run(options, files, sink, embeddings, chunker, report, gone, is_new=is_new)
             run.go(progress)
     return report
@@ -183,8 +182,8 @@ def _settle_schema(
     options: IngestOptions,
     dim: int,
     fingerprint: Fingerprint,
-) -> None:
-    """Create the collection, or refuse one that is of other settings."""
+) -> bool:
+    """Create the collection, or refuse one that is of other settings; say whether it is new."""
     collection = options.target.collection
     wanted = Schema(
         vectors={VECTOR_NAME: VectorParams(size=dim)},
@@ -192,9 +191,9 @@ def _settle_schema(
         indexes=(_SOURCE_FIELD,),
     )
     if existing is None:
-        if not options.dry_run:
-            sink.create(wanted)
-        return
+        existing = None if options.dry_run else _create(sink, wanted)
+    if existing is None:
+        return True
     held = Fingerprint.from_metadata(existing.metadata, collection=collection)
     held.require_equal(fingerprint, collection=collection)
     if existing.vectors.get(VECTOR_NAME) != wanted.vectors[VECTOR_NAME]:
@@ -202,6 +201,19 @@ def _settle_schema(
             f"collection {collection!r} has the vectors {dict(existing.vectors)}; this run writes "
             f"{dict(wanted.vectors)}. Take another --collection"
         )
+    return False
+
+
+def _create(sink: Sink, wanted: Schema) -> Schema | None:
+    """Create the collection; give the schema where another run was quicker to do so."""
+    try:
+        sink.create(wanted)
+    except SinkError:
+        made = sink.schema()
+        if made is None or METADATA_KEY not in made.metadata:
+            raise
+        return made
+    return None
 
 
 def _gone(
