@@ -3,8 +3,7 @@
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from corral.embeddings import GGUFEmbeddings
 from corral.errors import CollectionError, UsageError
@@ -22,8 +21,7 @@ _FETCH_LEAST: Final = 20
 class Collection:
     """A collection that `ingest` wrote, with the model that made it.
 
-    Any number of threads may ask it. Use it as a context manager, or call `close`; else it is
-    closed when it goes.
+    Any number of threads may ask it. Close it; else it is closed when it goes.
 
     Args:
         target: the collection, and where it is; url and path are None with a client.
@@ -90,19 +88,6 @@ class Collection:
     def close(self) -> None:
         """Let go of what was opened here; twice is harmless."""
         self._close()
-
-    def __enter__(self) -> Self:
-        """Enter a block at whose end it is closed."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
 
 def embeddings_for(

@@ -2,7 +2,6 @@
 
 import os
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, cast
 
 from langchain_core.callbacks import (
@@ -102,12 +101,7 @@ class CorralRetriever(BaseRetriever):
         """Enter a block at whose end it is closed."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 

@@ -1,5 +1,6 @@
 """Ask a collection a question, with the model that made it."""
 
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -58,7 +59,7 @@ def search(
         SinkError: the store failed.
     """
     limit = n_candidates(k, fetch_k=fetch_k, reranks=rerank is not None)
-    with Collection(target, model=model) as collection:
+    with closing(Collection(target, model=model)) as collection:
         hits = collection.nearest(query, limit=limit)
     found = [_found(hit) for hit in hits]
     return found if rerank is None else _reranked(query, found, model=rerank)[:k]
