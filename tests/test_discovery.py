@@ -34,8 +34,9 @@ def sources(*roots, patterns=(), **options):
     return [file.source for file in found if isinstance(file, SourceFile)]
 
 
-def skipped(*roots):
-    return {f.source: f.reason for f in discover(roots) if isinstance(f, SkippedFile)}
+def skipped(*roots, **options):
+    found = discover(roots, **options)
+    return {file.source: file.reason for file in found if isinstance(file, SkippedFile)}
 
 
 def test_files_are_named_relative_to_their_root_and_ordered_by_name(tree):
@@ -147,6 +148,34 @@ def test_links_that_lead_out_of_the_roots_are_listed_and_not_followed(tree):
     assert set(reasons) == {"b.txt", "folder"}
     assert all("outside of what is to be read" in reason for reason in reasons.values())
     assert str(outside / "secret.txt") in reasons["b.txt"]
+
+
+def test_links_that_lead_out_are_followed_on_demand_under_their_own_names(tree):
+    root, outside = tree("a.txt"), tree("x.txt", "deep/y.md", "z.log", at="outside")
+    (root / "b.txt").symlink_to(outside / "x.txt")
+    (root / "folder").symlink_to(outside)
+    assert sources(root, follow_symlinks=True) == [
+        *("a.txt", "b.txt", "folder/deep/y.md", "folder/x.txt")
+    ]
+    assert sources(root, follow_symlinks=True, patterns=["folder/*.txt"]) == ["folder/x.txt"]
+
+
+def test_links_that_are_followed_are_followed_once_and_circles_end(tree):
+    root, outside = tree("a.txt"), tree("x.txt", "deep/y.txt", at="outside")
+    for name, target in [("one", outside), ("two", outside), ("up", root.parent), ("own", root)]:
+        (root / name).symlink_to(target)
+    (outside / "deep" / "back").symlink_to(outside)
+    (outside / "deep" / "here").symlink_to(outside / "deep")
+    (outside / "to-root").symlink_to(root)
+    found = sources(root, follow_symlinks=True)
+    assert found[:1] + found[-1:] == ["a.txt", "one/x.txt"]
+    assert len(found) == len(set(found)) < 6
+    reasons = skipped(root, follow_symlinks=True)
+    assert "searched under another link's name" in reasons["two"]
+    assert "searched under another link's name" in reasons["one/deep/back"]
+    assert "outside of what is to be read" in reasons["up"]
+    for own in ("own", "one/to-root"):
+        assert "searched under its own name" in reasons[own]
 
 
 def test_a_link_from_one_root_into_another_is_followed(tree):

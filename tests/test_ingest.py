@@ -1,6 +1,7 @@
 """An ingest: what is stored, what a second run does, what is refused, what becomes of bad parts."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -10,8 +11,9 @@ import sys
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ import tiny_models
 from qdrant_client import models as qdrant
 from qdrant_stand_in import QdrantStandIn
 
-from corral import GGUFEmbeddings, pipeline, prepare
+from corral import GGUFEmbeddings, pipeline, prepare, reading
 from corral.calibration import recall
 from corral.discovery import SkippedFile, SourceFile
 from corral.engine import _llama
@@ -296,6 +298,122 @@ def test_a_file_over_the_limit_is_skipped_with_the_numbers(folder, target):
     report = run(folder, target, max_file_size=100)
     assert report.files == Counter(stored=3, skipped=1)
     assert "the limit is 100" in report.reasons[0][1]
+
+
+ODD_TEXTS = {
+    "bom.txt": ("With a mark.\r\nAnd cafe\u0301s in NFD.\r\n", "utf-8-sig"),
+    "plain.md": (
+        "No mark: caf\u00e9, \U0001f468\u200d\U0001f469, \u05e9\u05dc\u05d5\u05dd.",
+        "utf-8",
+    ),
+    "wide.txt": ("Two bytes each: \u00e9\u4e2d.\n", "utf-16"),
+    "french.txt": (
+        "Na\u00efve caf\u00e9s, \u201csmart\u201d quotes \u2013 and a dash\u2026\n",
+        "cp1252",
+    ),
+    "japanese.txt": (
+        "\u543e\u8f29\u306f\u732b\u3067\u3042\u308b\u3002\u540d\u524d\u306f\u307e\u3060\u7121\u3044\u3002\n",
+        "shift_jis",
+    ),
+    "chinese.txt": (
+        "\u5b66\u800c\u65f6\u4e60\u4e4b\uff0c\u4e0d\u4ea6\u8bf4\u4e4e\uff1f\u6709\u670b\u81ea\u8fdc\u65b9\u6765\u3002\n",
+        "gb18030",
+    ),
+    "line\nfeed.txt": ("A name of two lines.", "utf-8"),
+}
+
+
+def odd_folder(root):
+    """Make a folder of every kind of file; return the sources that are no text, with a word why."""
+    for name, (text, encoding) in ODD_TEXTS.items():
+        (root / name).write_bytes(text.encode(encoding))
+    Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9.txt")).write_text("A name that is no UTF-8.")
+    (root / "nul.txt").write_bytes(b"text with a NUL \x00 in it")
+    (root / "binary.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    (root / "empty.txt").touch()
+    (root / "loop.txt").symlink_to("loop.txt")
+    (root / "up").symlink_to("..")
+    os.mkfifo(root / "fifo.txt")
+    with (root / "huge.txt").open("wb") as huge:
+        huge.truncate(2**31)
+    (root / "secret.txt").write_text("Of nobody's business.")
+    (root / "shrinking.txt").write_text("It shrinks while it is read. " * 100)
+    return {
+        "nul.txt": "NUL", "binary.txt": "PNG", "empty.txt": "no text", "fifo.txt": "FIFO",
+        "huge.txt": "2,147,483,648 bytes; the limit is 134,217,728", "up": "outside",
+        "loop.txt": "leads nowhere",
+    }  # fmt: skip
+
+
+def test_of_a_folder_of_odd_files_all_is_stored_right_or_listed(folder, target, monkeypatch):
+    shutil.rmtree(folder)
+    folder.mkdir()
+    skipped = odd_folder(folder)
+    read_bytes, fstat = reading._open, os.fstat
+
+    def opened(path, flags):
+        if path.endswith("secret.txt"):
+            raise PermissionError(13, "Permission denied", path)
+        return read_bytes(path, flags)
+
+    def shrunk(handle):
+        found = fstat(handle)
+        if os.path.samestat(found, shrinking):
+            os.truncate(folder / "shrinking.txt", 10)
+        return found
+
+    monkeypatch.setattr(reading, "_open", opened)
+    shrinking = (folder / "shrinking.txt").stat()
+    monkeypatch.setattr(os, "fstat", shrunk)
+    report = run(folder, target)
+    monkeypatch.undo()
+    failed = {"secret.txt": "Permission denied", "shrinking.txt": "changed while it was read"}
+    told = {entry.source: entry for entry in report.entries if entry.error}
+    assert told.keys() == skipped.keys() | failed.keys()
+    for source, words in {**skipped, **failed}.items():
+        assert words in told[source].error
+        assert told[source].status == ("failed" if source in failed else "skipped")
+    texts = {name: text for name, (text, _) in ODD_TEXTS.items()}
+    texts["caf\udce9.txt"] = "A name that is no UTF-8."
+    stored = defaultdict(list)
+    for point in points(target).values():
+        metadata = point.payload["metadata"]
+        name = os.fsdecode(unquote_to_bytes(metadata["source"]))
+        stored[name].append(metadata)
+        text = texts[name]
+        assert text[metadata["start"] : metadata["end"]] == point.payload["page_content"]
+    assert stored.keys() == texts.keys()
+    for name, pieces in stored.items():
+        covered = {at for piece in pieces for at in range(piece["start"], piece["end"])}
+        assert "".join(texts[name][at] for at in sorted(covered)).split() == texts[name].split()
+
+
+def test_a_folder_of_odd_names_is_told_of_on_any_terminal(folder, target):
+    odd_folder(folder)
+    (folder / "line\nfeed.txt").write_bytes(bytes(9))
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.txt")).write_bytes(bytes(9))
+    report_file = folder.parent / "report.json"
+    for options in ((), ("--json", "--report", str(report_file))):
+        child = subprocess.run(
+            [sys.executable, "-m", "corral.cli", "ingest", str(folder), "--path", target.path,
+             "--collection", "docs", "--model", str(BERT.path), "-v", *options],
+            capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+        assert (child.returncode, "Traceback" in child.stderr) == (0, False), child.stderr
+    assert {"line%0Afeed.txt", "caf%E9.txt"} <= {
+        entry["source"] for entry in json.loads(report_file.read_text())["files"]
+    }
+
+
+def test_what_links_lead_to_is_stored_on_demand(folder, target, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.txt").write_text("From elsewhere.")
+    (folder / "link").symlink_to(outside)
+    assert run(folder, target).files["skipped"] == 1
+    assert run(folder, target, follow_symlinks=True).files == Counter(stored=1, unchanged=4)
+    assert "link/x.txt" in sources(target)
+    assert run(folder, target, follow_symlinks=True, prune=True).pruned == []
 
 
 def test_a_line_of_200_kilobytes_is_cut_and_stored(folder, target):

@@ -12,7 +12,7 @@ are relative to the deepest folder that holds all of them, so that no two files 
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -87,6 +87,8 @@ class _Search:
         given: real files that were given by their own names, and are not to be found again.
         patterns: what paths must match, one of them; none for all.
         suffixes: ends of names, one of them.
+        follow: whether links that lead out of the folders are followed.
+        followed: real places of the folders that were entered by such a link.
     """
 
     base: Path
@@ -94,6 +96,8 @@ class _Search:
     given: frozenset[Path]
     patterns: tuple[str, ...]
     suffixes: tuple[str, ...]
+    follow: bool
+    followed: set[Path] = field(default_factory=set)
 
     def wants(self, parts: Sequence[str]) -> bool:
         if not parts[-1].lower().endswith(self.suffixes):
@@ -103,15 +107,31 @@ class _Search:
     def holds(self, real: Path) -> bool:
         return not self.folders.isdisjoint((real, *real.parents))
 
+    def enters(self, link: Path) -> bool:
+        """Whether a link leads to a folder to search under the link's name; true once a folder."""
+        if not self.follow or not os.path.isdir(link):  # noqa: PTH112 - never raises
+            return False
+        target = link.resolve()
+        above = any(target in folder.parents for folder in self.folders)
+        if above or self.holds(target) or target in self.followed:
+            return False
+        self.followed.add(target)
+        return True
+
 
 def discover(
-    roots: Sequence[Path], patterns: Sequence[str] = (), *, suffixes: Sequence[str] = SUFFIXES
+    roots: Sequence[Path],
+    patterns: Sequence[str] = (),
+    *,
+    suffixes: Sequence[str] = SUFFIXES,
+    follow_symlinks: bool = False,
 ) -> list[SourceFile | SkippedFile]:
     """Find the files under roots.
 
-    Links to files are followed where they lead to something under a root, links to folders never,
+    Links to files are followed where they lead to something under a root, links to folders are not,
     since what is in the folder is found under its own name. What is no file (a FIFO, a device) or
-    leads out of the roots is listed as skipped.
+    leads out of the roots is listed as skipped; with `follow_symlinks` what links lead to is found
+    under the link's name wherever it is, each folder once, so that circles end.
 
     Args:
         roots: files, which are taken whatever their name, and folders, which are searched.
@@ -119,6 +139,7 @@ def discover(
             without "/" is for the name (`*.md`), one with "/" for the whole path below the
             folder (`guide/**/*.md`); `**` stands for any number of folders.
         suffixes: ends of the names of the files that are taken from folders, in lower case.
+        follow_symlinks: whether links that lead out of the roots are followed.
 
     Returns:
         In the order of the roots, then by name; nothing twice.
@@ -135,6 +156,7 @@ def discover(
         given=frozenset(root.real for root in unique if not root.is_folder),
         patterns=tuple(patterns),
         suffixes=tuple(suffixes),
+        follow=follow_symlinks,
     )
     found = [file for root in unique for file in _search_root(root, search)]
     if not any(isinstance(file, SourceFile) for file in found):
@@ -176,13 +198,14 @@ def _search_root(root: _Root, search: _Search) -> Iterator[SourceFile | SkippedF
         source = _uri(real, search.base)
         try:
             mode = real.lstat().st_mode
-            names = [child.name for child in real.iterdir()] if stat.S_ISDIR(mode) else []
+            is_folder = stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and search.enters(real))
+            names = [child.name for child in real.iterdir()] if is_folder else []
         except OSError as error:
             reason = f"it cannot be looked into: {error.strerror or error}"
             yield SkippedFile(path, source, reason, failed=True)
             continue
         pending += [(*parts, name) for name in sorted(names, key=os.fsencode, reverse=True)]
-        if stat.S_ISDIR(mode) or real in search.given:
+        if is_folder or real in search.given:
             continue
         leads_to_folder = stat.S_ISLNK(mode) and os.path.isdir(real)  # noqa: PTH112 - never raises
         if leads_to_folder or search.wants(parts):
@@ -202,7 +225,9 @@ def _why_not(real: Path, mode: int, search: _Search) -> str | None:
         target_mode = target.stat().st_mode
     except (OSError, RuntimeError):  # a circle is a RuntimeError up to Python 3.12
         return "a link that leads nowhere"
-    if not search.holds(target):
+    if target in search.followed:
+        return f"a link to {target}, which is searched under another link's name"
+    if not search.holds(target) and (not search.follow or stat.S_ISDIR(target_mode)):
         return f"a link to {target}, which is outside of what is to be read"
     if stat.S_ISDIR(target_mode):
         return f"a link to {target}, which is searched under its own name"

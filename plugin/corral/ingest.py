@@ -53,6 +53,7 @@ class IngestOptions:
         paths: files and folders.
         globs: patterns that files must match, relative to their folder; none takes all kinds of
             files that can be read.
+        follow_symlinks: read what links lead to outside of the folders, too.
         max_file_size: bytes of the largest file to read.
         sink: name of the kind of store.
         target: where the store is.
@@ -69,6 +70,7 @@ class IngestOptions:
 
     paths: Sequence[Path]
     globs: Sequence[str] = ()
+    follow_symlinks: bool = False
     max_file_size: int = DEFAULT_MAX_BYTES
     sink: str = "qdrant"
     target: SinkOptions
@@ -124,7 +126,7 @@ def ingest(
     """
     report = Report() if report is None else report
     report.strict, report.dry_run = options.strict, options.dry_run
-    files = discover(options.paths, options.globs)
+    files = _discover(options, options.globs)
     with closing(_make_sink(options)) as sink:
         existing = sink.schema()
         with GGUFEmbeddings(options.model, **options.model_options) as embeddings:
@@ -142,6 +144,10 @@ def ingest(
             run = _Run(options, files, sink, embeddings, chunker, report, gone, is_new=is_new)
             run.go(progress)
     return report
+
+
+def _discover(options: IngestOptions, globs: Sequence[str]) -> Sequence[SourceFile | SkippedFile]:
+    return discover(options.paths, globs, follow_symlinks=options.follow_symlinks)
 
 
 def _make_sink(options: IngestOptions) -> Sink:
@@ -222,7 +228,7 @@ def _gone(
     """List the sources to prune; files that a pattern leaves out are not gone."""
     if not options.prune:
         return []
-    found = discover(options.paths) if options.globs else files
+    found = _discover(options, ()) if options.globs else files
     return vanished(sink.sources(), found, options.paths)
 
 

@@ -34,7 +34,7 @@ def vanished(
             )
     inhabited = {folder for place in _folders(files) for folder in (place, *place.parents)}
     for root in roots:
-        if root.is_dir() and root.resolve() not in inhabited:
+        if root.is_dir() and inhabited.isdisjoint((root, root.resolve())):
             raise UsageError(
                 f"--prune would take all files of {root} for gone: there is none in it, as in a "
                 "folder that is not mounted. Leave it out, or run without --prune"
@@ -52,5 +52,6 @@ def vanished(
 
 
 def _folders(files: Iterable[SourceFile | SkippedFile]) -> set[Path]:
-    """Real folders that hold something that was found."""
-    return {folder.resolve() for folder in {file.path.parent for file in files}}
+    """Folders that hold something that was found, as they were named and where they are."""
+    named = {file.path.parent for file in files}
+    return named | {folder.resolve() for folder in named}

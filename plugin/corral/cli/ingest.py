@@ -63,6 +63,9 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     "--glob", "globs", multiple=True, metavar="PATTERN", help="Files to take; repeatable."
 )
 @click.option(
+    "--follow-symlinks", is_flag=True, help="Read what links lead to outside of PATHS, too."
+)
+@click.option(
     "--max-file-size",
     type=int,
     metavar="BYTES",
@@ -125,6 +128,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     metrics_file: Path | None,
     verbose: int,
     *,
+    follow_symlinks: bool,
     prune: bool,
     yes: bool,
     dry_run: bool,
@@ -152,6 +156,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     options = IngestOptions(
         paths=paths,
         globs=globs,
+        follow_symlinks=follow_symlinks,
         sink=sink,
         target=target,
         model=model,
