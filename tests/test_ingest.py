@@ -142,6 +142,23 @@ def test_a_second_run_decodes_nothing_and_leaves_the_store_as_it_is_at_any_batch
         assert contents(target.path) == before
 
 
+@pytest.mark.parametrize(("worth", "n_calls"), [(1500, 1), (1_000_000, 0)])
+@pytest.mark.usefixtures("empty_cache")
+def test_a_run_calibrates_when_there_is_much_to_embed_and_never_for_nothing(
+    folder, target, monkeypatch, worth, n_calls
+):
+    calls = []
+    calibrate = GGUFEmbeddings.calibrate
+    monkeypatch.setattr("corral.ingest._WORTH_CALIBRATING", worth)
+    monkeypatch.setattr(GGUFEmbeddings, "calibrate", lambda self: calls.append(calibrate(self)))
+    first = run(folder, target)
+    assert first.bytes_total > 1500
+    assert len(calls) == n_calls
+    assert 0 < first.model_busy <= 1
+    assert run(folder, target).files == Counter(unchanged=4)
+    assert len(calls) == n_calls
+
+
 class TestPrune:
     def test_what_is_stored_of_files_that_are_gone_is_deleted(self, folder, target):
         run(folder, target)
@@ -791,10 +808,11 @@ def test_an_interrupt_ends_the_run_in_order_and_says_how_to_go_on(folder, target
     time.sleep(0.3)
     child.send_signal(number)
     began = time.monotonic()
-    _, said = child.communicate(timeout=60)
+    printed, said = child.communicate(timeout=60)
     assert time.monotonic() - began < 5  # a second, where tests do not share the machine
     assert child.returncode == 130
     assert "run the same command again" in said
+    assert "failed   the run ended before its end" in printed
     assert "Traceback" not in said
     stored = len(points(target))
     assert run(folder, target).reused == stored

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 VECTOR_NAME: Final = "dense"
 """Of the vector that the model gives: always named, so that adding others changes no schema."""
 
+_Event = Pending | FileRead | FileLeft
 _SOURCE_FIELD: Final = "metadata.source"
 _WORTH_CALIBRATING: Final = 2**19
 """Bytes whose embedding takes a small model many times a calibration's two seconds."""
@@ -264,12 +265,16 @@ class _Run:
                 f"{error}\n{report.embedded:,} chunks are stored; run the same command again to go "
                 "on from there."
             ) from error
+        except KeyboardInterrupt:
+            report.error = "interrupted"
+            raise
         except BaseException as error:
             report.error = str(error) or type(error).__name__
             raise
         finally:
             report.seconds = time.monotonic() - started
             report.busy_seconds = self.embeddings.busy_seconds - busy
+            report.n_contexts = self.embeddings.n_contexts
 
     def _update(self, sizes: Mapping[str, int], progress: Progress) -> None:
         before = self.sink.count()
@@ -279,16 +284,22 @@ class _Run:
         verify(self.sink, self.report, before=before)
 
     def _store(self, sizes: Mapping[str, int], progress: Progress) -> None:
-        if self.report.bytes_total >= _WORTH_CALIBRATING:
-            self.embeddings.calibrate()
-        self.report.n_contexts = self.embeddings.n_contexts
         writer = Writer(self.sink, self.lock, self.report, vector_name=VECTOR_NAME, sizes=sizes)
         run_pipeline(
-            self._prepared(),
+            self._calibrated(self._prepared()),
             embed=self.embeddings.embed_checked,
             writer=writer,
             progress=progress,
         )
+
+    def _calibrated(self, prepared: Iterator[_Event]) -> Iterator[_Event]:
+        """Pass on what is prepared; before the first chunk, when nobody embeds yet, calibrate."""
+        wanted = self.report.bytes_total >= _WORTH_CALIBRATING
+        for event in prepared:
+            if wanted and isinstance(event, Pending):
+                self.embeddings.calibrate()
+                wanted = False
+            yield event
 
     def _prune(self) -> None:
         """Delete what is of files that are gone, once all of the others is stored."""
@@ -317,7 +328,7 @@ class _Run:
         if known is not None:
             self.report.expected_seconds = self.report.tokens / known.trials[known.setting]
 
-    def _prepared(self) -> Iterator[Pending | FileRead | FileLeft]:
+    def _prepared(self) -> Iterator[_Event]:
         return prepare(
             self.files,
             chunker=self.chunker,
