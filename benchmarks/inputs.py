@@ -48,10 +48,10 @@ def count(embeddings: GGUFEmbeddings, texts: list[str]) -> int:
     return sum(text.n_tokens for text in embeddings.sequences("").build(texts))
 
 
-def causal_model(n_ctx_train: int = 32_768) -> tiny_models.TinyModel:
-    """Write a Qwen3 of 8 layers, 512 wide, with random weights (170 MB)."""
+def causal_model(*, n_layer: int = 8) -> tiny_models.TinyModel:
+    """Write a Qwen3, 512 wide, with 32,000 tokens and random weights (170 MB with 8 layers)."""
     shape = tiny_models.Shape(
-        n_vocab=32_000, n_ctx_train=n_ctx_train, n_embd=512, n_layer=8, n_head=8, n_head_kv=4,
+        n_vocab=32_000, n_ctx_train=32_768, n_embd=512, n_layer=n_layer, n_head=8, n_head_kv=4,
         n_embd_head=64, n_ff=1536,
     )  # fmt: skip
     return tiny_models.qwen3(shape=shape)

@@ -23,13 +23,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tries", type=int, default=3, help="of a run that others disturb")
     parser.add_argument("--out", type=Path, help="folder for figures and plots")
     chosen = parser.parse_args()
     build = "mkl" if uses_mkl() else "plain"
     print(f"llama-cpp-python {version('llama-cpp-python')} ({build}): {_llama.system_info()}")
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores\n")
     for name in chosen.tables or TABLES:
-        table = TABLES[name](chosen.rounds)
+        table = TABLES[name](chosen.rounds, chosen.tries)
         show(table, mkl=build == "mkl")
         if chosen.out:
             chosen.out.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import inputs
+import numpy as np
 import peers
 import tiny_models
 from timing import Spread, Turns, Way, in_turns
@@ -77,10 +78,14 @@ def _rates(turns: Turns, skip: str = "") -> dict[str, Spread]:
     return {name: turns.rate(name) for name in turns.rates if name != skip}
 
 
-def chunks(rounds: int) -> Table:
+def _others(turns: Turns) -> str:
+    return f"other processes took {turns.disturbance:.0%} of the cores at most"
+
+
+def chunks(rounds: int, tries: int) -> Table:
     """Chunks of 20 to 256 tokens, by every peer that is installed."""
     with _opened() as ours, peers.sentence_transformers() as torch:
-        texts = inputs.chunks(ours, 100, least=20, most=256)
+        texts = inputs.chunks(ours, 64, least=20, most=256)
         n_tokens = inputs.count(ours, texts)
         embed = {OURS: ours.embed, "Llama.embed": peers.llama_embed(ours.model_path)[0]}
         notes = []
@@ -99,7 +104,7 @@ def chunks(rounds: int) -> Table:
         ]
         for way in (*ways, Way(_MATMUL, matmul, flop)):
             way.run() if way.name != "Llama.embed" else embed["Llama.embed"](texts[:2])
-        turns = in_turns([*ways, Way(_MATMUL, matmul, flop)], rounds)
+        turns = in_turns([*ways, Way(_MATMUL, matmul, flop)], rounds, tries=tries)
     ratios = [
         Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (3.5, 3.5))
         for peer in ("Llama.embed", "LlamaCppEmbeddings")
@@ -112,10 +117,10 @@ def chunks(rounds: int) -> Table:
     gflops = turns.rate(_MATMUL).median / 1e9
     ratios.append(Ratio(f"share of {_MATMUL} ({gflops:.0f} GFLOP/s)", share, (0.40, 0.52)))
     title = f"{len(texts)} chunks of 20 to 256 tokens, all-MiniLM-L6-v2 F32"
-    return Table(title, "tokens/s", _rates(turns, _MATMUL), ratios, notes)
+    return Table(title, "tokens/s", _rates(turns, _MATMUL), ratios, [*notes, _others(turns)])
 
 
-def short(rounds: int) -> Table:
+def short(rounds: int, tries: int) -> Table:
     """10,000 texts of a word or two."""
     with _opened() as ours:
         texts = inputs.short_texts(ours, 10_000)
@@ -129,22 +134,22 @@ def short(rounds: int) -> Table:
         ways = [
             Way(name, lambda f=function: f(texts), n_tokens) for name, function in embed.items()
         ]
-        turns = in_turns(ways, rounds)
+        turns = in_turns(ways, rounds, tries=tries)
     ratios = [
         Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (3.5, 3.5))
         for peer in embed
         if peer != OURS
     ]
     title = f"{len(texts):,} texts of 1 or 2 tokens (and 2 special ones), all-MiniLM-L6-v2 F32"
-    return Table(title, "tokens/s", _rates(turns), ratios)
+    return Table(title, "tokens/s", _rates(turns), ratios, [_others(turns)])
 
 
-def prefix(rounds: int) -> Table:
+def prefix(rounds: int, tries: int) -> Table:
     """A prefix that all texts share, decoded once and decoded for each."""
-    model = inputs.causal_model()
+    model = inputs.causal_model(n_layer=4)
     begin = inputs.random_ids(_PREFIX, seed=1)
     sequences = [
-        inputs.np.concatenate((begin, inputs.random_ids(_SUFFIX, seed=seed)))
+        np.concatenate((begin, inputs.random_ids(_SUFFIX, seed=seed)))
         for seed in range(2, 2 + _N_SUFFIXES)
     ]
     n_tokens = _N_SUFFIXES * (_PREFIX + _SUFFIX)
@@ -157,10 +162,13 @@ def prefix(rounds: int) -> Table:
         for engine in engines.values():
             engine.run(sequences[:2])
         ways = [Way(name, lambda e=e: e.run(sequences), n_tokens) for name, e in engines.items()]
-        turns = in_turns(ways, rounds)
+        turns = in_turns(ways, rounds, tries=tries)
     ratios = [Ratio(f"{shared} / {unshared}", turns.ratio(shared, unshared), (2.0, 2.0))]
-    title = f"{_N_SUFFIXES} suffixes of {_SUFFIX} tokens on a shared prefix of {_PREFIX}, Qwen3"
-    return Table(title, "tokens/s", _rates(turns), ratios)
+    title = (
+        f"{_N_SUFFIXES} suffixes of {_SUFFIX} tokens on a shared prefix of {_PREFIX}, "
+        "Qwen3 of 4 layers, 512 wide"
+    )
+    return Table(title, "tokens/s", _rates(turns), ratios, [_others(turns)])
 
 
 def _causal_engine(model: tiny_models.TinyModel, *, share_prefix: bool = True) -> Engine:
@@ -171,11 +179,11 @@ def _causal_engine(model: tiny_models.TinyModel, *, share_prefix: bool = True) -
     return Engine(model.path, options)
 
 
-def long(rounds: int) -> Table:
+def long(rounds: int, tries: int) -> Table:
     """One long document on a causal model: peak memory, each in a process of its own."""
-    del rounds  # the kernel's count of pages needs no repetition
+    del rounds, tries  # the kernel's count of pages needs no repetition
     model = inputs.causal_model()
-    lengths = (_LONG, 4 * _LONG, 16 * _LONG)
+    lengths = (_LONG, 4 * _LONG)
     peaks = {n: _peak_of_child(model.path, n) for n in lengths}
     values = {f"{n:,} tokens": Spread.of([peak]) for n, peak in peaks.items()}
     ratios = [
