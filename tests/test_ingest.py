@@ -517,7 +517,7 @@ def test_the_default_chunk_size_is_what_the_model_takes(folder, target):
 
 
 def test_a_chunk_without_a_usable_vector_is_quarantined_and_its_neighbours_stored(
-    folder, target, monkeypatch
+    folder, target, monkeypatch, caplog
 ):
     run(folder, target)
     whole = points(target)
@@ -529,10 +529,15 @@ def test_a_chunk_without_a_usable_vector_is_quarantined_and_its_neighbours_store
 
         def pooled_row(self, sequence):
             row = super().pooled_row(sequence)
-            return row * np.nan if self._lengths[sequence] == shortest else row
+            return row * np.nan if self._lengths[sequence] in bad_lengths else row
 
-    shortest = min(point.payload["metadata"]["n_tokens"] for point in whole.values())
-    spoiled = [p for p in whole.values() if p.payload["metadata"]["n_tokens"] == shortest]
+    def tell(point):
+        return tuple(point.payload["metadata"][name] for name in ("source", "start", "end"))
+
+    lengths = {tell(point): point.payload["metadata"]["n_tokens"] for point in whole.values()}
+    bad_lengths = {min(lengths.values()), lengths[min(lengths)]}
+    spoiled = {chunk for chunk, length in lengths.items() if length in bad_lengths}
+    assert 3 < len(spoiled) < len(lengths)
     monkeypatch.setattr(_llama, "Context", Spoiled)
     fresh = SinkOptions(collection="fresh", path=target.path)
     report = run(folder, fresh)
@@ -540,6 +545,15 @@ def test_a_chunk_without_a_usable_vector_is_quarantined_and_its_neighbours_store
     assert len(points(fresh)) == len(whole) - len(spoiled)
     assert not report.all_stored
     assert any("no vector for characters 0 to" in reason for _, reason in report.reasons)
+    told = {
+        (entry["source"], lost["start"], lost["end"])
+        for entry in report.as_dict()["files"]
+        for lost in entry["quarantined"]
+    }
+    assert told == spoiled
+    for source, start, end in told:
+        assert f"no vector for characters {start} to {end} of {source}: " in caplog.text
+    assert any("; nor for " in reason for _, reason in report.reasons)
     monkeypatch.undo()
     mended = run(folder, fresh)
     assert mended.embedded == len(spoiled)

@@ -12,12 +12,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from corral.embeddings import Embedded
 from corral.prepare import FileLeft, FileRead, Pending, payload
-from corral.report import FileReport, Report
+from corral.report import FileReport, LostChunk, Report
 from corral_sinks import Record, Sink
 
 __all__ = ["Progress", "Writer", "run_pipeline"]
@@ -152,7 +152,7 @@ class _Tally:
     settled: int = 0
     tokens: int = 0
     truncated: int = 0
-    lost: str | None = None
+    lost: list[LostChunk] = field(default_factory=list)
 
 
 class Writer:
@@ -221,7 +221,7 @@ class Writer:
             info = embedded.infos[number]
             if number in embedded.defects:
                 self.report.quarantined += 1
-                tally.lost = _lost(pending, embedded.defects[number])
+                tally.lost.append(_lost(pending, embedded.defects[number]))
                 continue
             metadata = {**pending.metadata, "truncated": info.truncated}
             records.append(
@@ -255,7 +255,8 @@ class Writer:
                 tokens=tally.tokens,
                 truncated=tally.truncated,
                 seconds=time.monotonic() - read.began,
-                error=tally.lost or read.reason,
+                error=_words(tally.lost) if tally.lost else read.reason,
+                quarantined=tally.lost,
             )
         )
 
@@ -269,10 +270,19 @@ class Writer:
             log.info("%s %s: %d chunks", entry.status, entry.source, entry.chunks)
 
 
-def _lost(pending: Pending, found: str) -> str:
+def _lost(pending: Pending, found: str) -> LostChunk:
+    start, end = pending.chunk.start, pending.chunk.end
+    log.warning(
+        "no vector for characters %d to %d of %s: %s", start, end, pending.file.source, found
+    )
+    return LostChunk(start=start, end=end, error=found)
+
+
+def _words(lost: Sequence[LostChunk]) -> str:
+    first = lost[0]
+    more = f"; nor for {len(lost) - 1} other chunks" if len(lost) > 1 else ""
     return (
-        f"the model gave no vector for characters {pending.chunk.start} to "
-        f"{pending.chunk.end}: {found}"
+        f"the model gave no vector for characters {first.start} to {first.end}: {first.error}{more}"
     )
 
 

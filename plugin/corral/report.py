@@ -1,13 +1,29 @@
 """What a run did: counted as it goes, told at its end."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-__all__ = ["FileReport", "FileStatus", "Report"]
+__all__ = ["FileReport", "FileStatus", "LostChunk", "Report"]
 
 FileStatus = Literal["stored", "unchanged", "skipped", "failed"]
 _STATUSES: tuple[FileStatus, ...] = ("stored", "unchanged", "skipped", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostChunk:
+    """A chunk that the model gave no usable vector for.
+
+    Args:
+        start: of the chunk, in code points of its file.
+        end: where it ends.
+        error: what the model gave instead.
+    """
+
+    start: int
+    end: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +38,7 @@ class FileReport:
         truncated: its chunks of which the model read less than all.
         seconds: from when it was opened until all of it was stored; files overlap.
         error: why it was skipped or failed.
+        quarantined: its chunks that were not stored.
     """
 
     source: str
@@ -31,6 +48,7 @@ class FileReport:
     truncated: int = 0
     seconds: float = 0.0
     error: str | None = None
+    quarantined: Sequence[LostChunk] = ()
 
 
 @dataclass(slots=True)
