@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from corral.calibration import available_cores
 from corral.models import BUILTINS
 
 __all__ = ["N_CORES", "Embed", "langchain", "llama_embed", "matmul", "sentence_transformers"]
@@ -20,7 +21,8 @@ __all__ = ["N_CORES", "Embed", "langchain", "llama_embed", "matmul", "sentence_t
 Embed = Callable[[Sequence[str]], object]
 
 _N_BATCH = 512
-N_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+N_CORES = 1 if os.environ.get("CORRAL_BENCH_ONE_CORE") else available_cores()
 
 
 def llama_embed(gguf: Path) -> tuple[Embed, Embed]:
@@ -56,10 +58,12 @@ def langchain(gguf: Path) -> Embed | None:
 def sentence_transformers() -> Iterator[Callable[[int], Embed] | None]:
     """Give sentence-transformers on torch, by batch size, with the built-in model's own weights."""
     try:
+        import torch
         from sentence_transformers import SentenceTransformer
     except ImportError:
         yield None
         return
+    torch.set_num_threads(N_CORES)
     builtin = BUILTINS["minilm"]
     folder = Path(tempfile.mkdtemp())
     try:
@@ -96,5 +100,6 @@ def matmul(n_tokens: int, n_embd: int, n_ff: int, times: int) -> tuple[Callable[
         import torch
     except ImportError:
         return lambda: [a @ b for _ in range(times) for a, b in arrays], flop
+    torch.set_num_threads(N_CORES)
     tensors = [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in arrays]
     return lambda: [a @ b for _ in range(times) for a, b in tensors], flop

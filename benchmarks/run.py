@@ -9,11 +9,18 @@ import dataclasses
 import json
 import os
 import platform
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
+if "--one-core" in sys.argv:  # BLAS and OpenMP read it when they are loaded
+    os.environ |= dict.fromkeys(
+        ("CORRAL_BENCH_ONE_CORE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+    )
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
 from tables import TABLES, Ratio, Table
-from timing import Spread
+from timing import Plan, Spread
 
 from corral.engine import _llama
 from corral.fast import uses_mkl
@@ -24,17 +31,19 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tries", type=int, default=3, help="of a run that others disturb")
+    parser.add_argument("--one-core", action="store_true", help="one thread each, CPU seconds")
     parser.add_argument("--out", type=Path, help="folder for figures and plots")
     chosen = parser.parse_args()
+    plan = Plan(rounds=chosen.rounds, tries=chosen.tries, one_core=chosen.one_core)
     build = "mkl" if uses_mkl() else "plain"
     print(f"llama-cpp-python {version('llama-cpp-python')} ({build}): {_llama.system_info()}")
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores\n")
     for name in chosen.tables or TABLES:
-        table = TABLES[name](chosen.rounds, chosen.tries)
+        table = TABLES[name](plan)
         show(table, mkl=build == "mkl")
         if chosen.out:
             chosen.out.mkdir(parents=True, exist_ok=True)
-            target = chosen.out / f"{name}-{build}"
+            target = chosen.out / f"{name}-{build}{'-one-core' if plan.one_core else ''}"
             target.with_suffix(".json").write_text(
                 json.dumps(dataclasses.asdict(table), indent=1) + "\n"
             )

@@ -12,7 +12,7 @@ import inputs
 import numpy as np
 import peers
 import tiny_models
-from timing import Spread, Turns, Way, in_turns
+from timing import Plan, Spread, Turns, Way, in_turns
 
 from corral import GGUFEmbeddings
 from corral.engine.options import EngineOptions
@@ -67,9 +67,9 @@ class Table:
 
 
 @contextlib.contextmanager
-def _opened() -> Iterator[GGUFEmbeddings]:
+def _opened(plan: Plan) -> Iterator[GGUFEmbeddings]:
     """Open our side as an ingest does: calibrated."""
-    with GGUFEmbeddings("minilm") as embeddings:
+    with GGUFEmbeddings("minilm", n_contexts=1 if plan.one_core else None) as embeddings:
         embeddings.calibrate()
         yield embeddings
 
@@ -78,13 +78,17 @@ def _rates(turns: Turns, skip: str = "") -> dict[str, Spread]:
     return {name: turns.rate(name) for name in turns.rates if name != skip}
 
 
+def _unit(plan: Plan) -> str:
+    return "tokens/CPU second" if plan.one_core else "tokens/s"
+
+
 def _others(turns: Turns) -> str:
     return f"other processes took {turns.disturbance:.0%} of the cores at most"
 
 
-def chunks(rounds: int, tries: int) -> Table:
+def chunks(plan: Plan) -> Table:
     """Chunks of 20 to 256 tokens, by every peer that is installed."""
-    with _opened() as ours, peers.sentence_transformers() as torch:
+    with _opened(plan) as ours, peers.sentence_transformers() as torch:
         texts = inputs.chunks(ours, 64, least=20, most=256)
         n_tokens = inputs.count(ours, texts)
         embed = {OURS: ours.embed, "Llama.embed": peers.llama_embed(ours.model_path)[0]}
@@ -104,7 +108,7 @@ def chunks(rounds: int, tries: int) -> Table:
         ]
         for way in (*ways, Way(_MATMUL, matmul, flop)):
             way.run() if way.name != "Llama.embed" else embed["Llama.embed"](texts[:2])
-        turns = in_turns([*ways, Way(_MATMUL, matmul, flop)], rounds, tries=tries)
+        turns = in_turns([*ways, Way(_MATMUL, matmul, flop)], plan)
     ratios = [
         Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (3.5, 3.5))
         for peer in ("Llama.embed", "LlamaCppEmbeddings")
@@ -117,12 +121,12 @@ def chunks(rounds: int, tries: int) -> Table:
     gflops = turns.rate(_MATMUL).median / 1e9
     ratios.append(Ratio(f"share of {_MATMUL} ({gflops:.0f} GFLOP/s)", share, (0.40, 0.52)))
     title = f"{len(texts)} chunks of 20 to 256 tokens, all-MiniLM-L6-v2 F32"
-    return Table(title, "tokens/s", _rates(turns, _MATMUL), ratios, [*notes, _others(turns)])
+    return Table(title, _unit(plan), _rates(turns, _MATMUL), ratios, [*notes, _others(turns)])
 
 
-def short(rounds: int, tries: int) -> Table:
+def short(plan: Plan) -> Table:
     """10,000 texts of a word or two."""
-    with _opened() as ours:
+    with _opened(plan) as ours:
         texts = inputs.short_texts(ours, 10_000)
         n_tokens = inputs.count(ours, texts)
         as_list, one_by_one = peers.llama_embed(ours.model_path)
@@ -134,17 +138,17 @@ def short(rounds: int, tries: int) -> Table:
         ways = [
             Way(name, lambda f=function: f(texts), n_tokens) for name, function in embed.items()
         ]
-        turns = in_turns(ways, rounds, tries=tries)
+        turns = in_turns(ways, plan)
     ratios = [
         Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (3.5, 3.5))
         for peer in embed
         if peer != OURS
     ]
     title = f"{len(texts):,} texts of 1 or 2 tokens (and 2 special ones), all-MiniLM-L6-v2 F32"
-    return Table(title, "tokens/s", _rates(turns), ratios, [_others(turns)])
+    return Table(title, _unit(plan), _rates(turns), ratios, [_others(turns)])
 
 
-def prefix(rounds: int, tries: int) -> Table:
+def prefix(plan: Plan) -> Table:
     """A prefix that all texts share, decoded once and decoded for each."""
     model = inputs.causal_model(n_layer=4)
     begin = inputs.random_ids(_PREFIX, seed=1)
@@ -162,13 +166,13 @@ def prefix(rounds: int, tries: int) -> Table:
         for engine in engines.values():
             engine.run(sequences[:2])
         ways = [Way(name, lambda e=e: e.run(sequences), n_tokens) for name, e in engines.items()]
-        turns = in_turns(ways, rounds, tries=tries)
+        turns = in_turns(ways, plan)
     ratios = [Ratio(f"{shared} / {unshared}", turns.ratio(shared, unshared), (2.0, 2.0))]
     title = (
         f"{_N_SUFFIXES} suffixes of {_SUFFIX} tokens on a shared prefix of {_PREFIX}, "
         "Qwen3 of 4 layers, 512 wide"
     )
-    return Table(title, "tokens/s", _rates(turns), ratios, [_others(turns)])
+    return Table(title, _unit(plan), _rates(turns), ratios, [_others(turns)])
 
 
 def _causal_engine(model: tiny_models.TinyModel, *, share_prefix: bool = True) -> Engine:
@@ -179,9 +183,9 @@ def _causal_engine(model: tiny_models.TinyModel, *, share_prefix: bool = True) -
     return Engine(model.path, options)
 
 
-def long(rounds: int, tries: int) -> Table:
+def long(plan: Plan) -> Table:
     """One long document on a causal model: peak memory, each in a process of its own."""
-    del rounds, tries  # the kernel's count of pages needs no repetition
+    del plan  # the kernel's count of pages needs no repetition
     model = inputs.causal_model()
     lengths = (_LONG, 4 * _LONG)
     peaks = {n: _peak_of_child(model.path, n) for n in lengths}

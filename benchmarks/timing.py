@@ -7,9 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Spread", "Turns", "Way", "in_turns"]
+__all__ = ["Plan", "Spread", "Turns", "Way", "in_turns"]
 
 _QUIET = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to time.
+
+    Args:
+        rounds: in each of which every way has its turn.
+        tries: of a run in which other processes took more than a little; the least disturbed one
+            counts.
+        one_core: one thread each, and CPU seconds for seconds: what others do then hardly counts,
+            and neither does what threads lose by waiting for each other.
+    """
+
+    rounds: int
+    tries: int
+    one_core: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +84,26 @@ class Turns:
         return max(names, key=lambda name: self.rate(name).median)
 
 
-def in_turns(ways: Sequence[Way], rounds: int, *, tries: int = 3) -> Turns:
-    """Run every way once a round, each round beginning with another one.
-
-    A run in which other processes took more than a little is repeated, up to `tries` times in
-    all, and the least disturbed one counts.
-    """
+def in_turns(ways: Sequence[Way], plan: Plan) -> Turns:
+    """Run every way once a round, each round beginning with another one."""
     rates: dict[str, list[float]] = {way.name: [] for way in ways}
     worst = 0.0
-    for number in range(rounds):
+    for number in range(plan.rounds):
         first = number % len(ways)
         for way in (*ways[first:], *ways[:first]):
             runs: list[tuple[float, float]] = []
-            while len(runs) < tries and (not runs or min(runs)[0] > _QUIET):
-                runs.append(_run(way))
+            while len(runs) < plan.tries and (not runs or min(runs)[0] > _QUIET):
+                runs.append(_run_on_one_core(way) if plan.one_core else _run(way))
             disturbance, seconds = min(runs)
             rates[way.name].append(way.amount / seconds)
             worst = max(worst, disturbance)
     return Turns(rates, worst)
+
+
+def _run_on_one_core(way: Way) -> tuple[float, float]:
+    started = time.process_time()
+    way.run()
+    return 0.0, time.process_time() - started
 
 
 def _run(way: Way) -> tuple[float, float]:
