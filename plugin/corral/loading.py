@@ -5,23 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from corral import models
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
-from corral.engine.pooling import PoolingType, SplitRule
+from corral.engine.pooling import PoolingType
 from corral.engine.tokenizer import GGUFTokenizer, load_tokenizer
 from corral.errors import PoolingError, UsageError
 from corral.gguf_header import GGUFHeader
 from corral.models import Profile, ResolvedModel, resolve
-from corral.models.convert.common import MAX_TOKENS_KEY
 from corral.vetting import vet
 
 __all__ = ["OpenModel", "choose_pooling", "open_model", "parse_attention"]
 
 _ATTENTION = {"causal": True, "non-causal": False}
-_HEAD_TENSOR = "cls.output.weight"
-# Architectures whose graph has the head under another name. Source: llama.cpp's src/models.
-_OTHER_HEAD_TENSORS = {"jina-bert-v2": "cls.weight"}
-
 _DENSE_TENSORS = {"gemma-embedding": ("dense_2.weight", "dense_3.weight")}
 
 
@@ -73,12 +69,7 @@ def open_model(
     except BaseException:
         engine.close()
         raise
-    limits = [(engine.max_tokens, _engine_limit(engine, header))]
-    if isinstance(own := header.metadata.get(MAX_TOKENS_KEY), int):
-        limits.append((own, MAX_TOKENS_KEY))
-    if resolved.profile and resolved.profile.max_tokens:
-        limits.append((resolved.profile.max_tokens, f"profile {resolved.profile.name}"))
-    max_tokens, limit_source = min(limits)
+    max_tokens, limit_source = _limit(engine, header, resolved.profile)
     return OpenModel(
         resolved=resolved,
         engine=engine,
@@ -110,10 +101,14 @@ def _check_attention(asked: bool | None, engine: Engine, header: GGUFHeader) -> 
         )
 
 
-def _engine_limit(engine: Engine, header: GGUFHeader) -> str:
-    n_ctx_train = header.arch("context_length")
-    whole = engine.rule is SplitRule.WHOLE and engine.max_tokens != n_ctx_train
-    return "n_ubatch" if whole else f"{header.architecture}.context_length"
+def _limit(engine: Engine, header: GGUFHeader, profile: Profile | None) -> tuple[int, str]:
+    """Give the longest sequence, and what bounds it."""
+    longest, source = models.max_tokens(header, profile)
+    return (
+        (engine.max_tokens, "n_ubatch")
+        if longest is None or engine.max_tokens < longest
+        else (longest, source)
+    )
 
 
 def choose_pooling(
@@ -124,20 +119,20 @@ def choose_pooling(
     Raises:
         PoolingError: none of them says it, or RANK has no head to read.
     """
-    own = _own_pooling(header, profile)
-    if requested is None and own is None:
+    name, said_by = models.pooling_type(header, profile)
+    own = None if name is None else PoolingType.parse(name)
+    chosen = own if requested is None else PoolingType.parse(requested)
+    if chosen is None:
         raise PoolingError(
-            f"{header.architecture} GGUF without {header.architecture}.pooling_type, and no "
-            "profile knows the model: it may be a chat model. If it is an embedding model, pass "
-            'pooling_type "mean", "cls" or "last", as its model card says'
+            f"this {header.architecture} GGUF does not say how it pools ({said_by} says it): it "
+            "may be a chat model. If it is an embedding model, pass pooling_type "
+            '"mean", "cls" or "last", as its model card says'
         )
-    chosen = PoolingType.parse(requested) if requested is not None else own
-    assert chosen is not None  # noqa: S101 - one of the two is given, for mypy
     ranks = chosen is PoolingType.RANK
-    if ranks and not _has_head(header):
+    if ranks and models.head_tensor(header) not in header.tensors:
         raise PoolingError(
             "pooling_type rank needs a classification head, and the GGUF has no tensor "
-            f"{_head_tensor(header)}: it was converted without one, or is no reranker. "
+            f"{models.head_tensor(header)}: it was converted without one, or is no reranker. "
             "`corral model convert` keeps the head of a Hugging Face folder"
         )
     if own is not None and chosen is not own and not ranks:
@@ -147,25 +142,6 @@ def choose_pooling(
             stacklevel=4,  # the line that makes the object: Python shows a warning once a line
         )
     return chosen
-
-
-def _own_pooling(header: GGUFHeader, profile: Profile | None) -> PoolingType | None:
-    number = header.arch("pooling_type")
-    if isinstance(number, int):
-        return PoolingType.parse(number)
-    if _has_head(header):
-        return PoolingType.RANK
-    if profile and profile.pooling_type:
-        return PoolingType.parse(profile.pooling_type)
-    return None
-
-
-def _head_tensor(header: GGUFHeader) -> str:
-    return _OTHER_HEAD_TENSORS.get(header.architecture, _HEAD_TENSOR)
-
-
-def _has_head(header: GGUFHeader) -> bool:
-    return _head_tensor(header) in header.tensors
 
 
 def parse_attention(value: str | None) -> bool | None:

@@ -16,7 +16,6 @@ __all__ = [
     "Hit",
     "Record",
     "Schema",
-    "SearchableSink",
     "Sink",
     "SinkError",
     "SinkFactory",
@@ -168,20 +167,6 @@ class Hit:
     id: str
     score: float
     payload: Mapping[str, JSON]
-
-
-class SearchableSink(Sink, Protocol):
-    """A sink that finds records by their vectors."""
-
-    def search(self, vector: NDArray[np.float32], *, vector_name: str, limit: int) -> Sequence[Hit]:
-        """Return the records nearest to a vector, best first.
-
-        Args:
-            vector: (size,) float32.
-            vector_name: which of the schema's vectors to compare with.
-            limit: most records to return.
-        """
-        ...
 
 
 class SinkFactory(Protocol):

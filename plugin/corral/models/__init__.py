@@ -5,8 +5,19 @@ model.path, model.header, model.profile, model.sha256
 """
 
 from corral.models.builtin import BUILTINS, BuiltinModel, pull
-from corral.models.description import describe
+from corral.models.description import describe, head_tensor, max_tokens, pooling_type
 from corral.models.profiles import Profile
 from corral.models.resolve import ResolvedModel, resolve
 
-__all__ = ["BUILTINS", "BuiltinModel", "Profile", "ResolvedModel", "describe", "pull", "resolve"]
+__all__ = [
+    "BUILTINS",
+    "BuiltinModel",
+    "Profile",
+    "ResolvedModel",
+    "describe",
+    "head_tensor",
+    "max_tokens",
+    "pooling_type",
+    "pull",
+    "resolve",
+]

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from corral.models.profiles import Profile
     from corral.models.resolve import ResolvedModel
 
-__all__ = ["describe", "is_causal", "max_tokens", "pooling_type"]
+__all__ = ["describe", "head_tensor", "is_causal", "max_tokens", "pooling_type"]
 
 _POOLING_TYPES: Final = ("none", "mean", "cls", "last", "rank")  # llama_pooling_type, from 0
-_HEAD_TENSORS: Final = ("cls.output.weight", "cls.weight")
+_HEAD_TENSOR: Final = "cls.output.weight"
+# Architectures whose graph has the head under another name. Source: llama.cpp's src/models.
+_OTHER_HEAD_TENSORS: Final = {"jina-bert-v2": "cls.weight"}
 # Architectures that llama.cpp runs without memory, and so always with attention both ways.
 # Source: llama.cpp's src/llama-model.cpp, create_memory.
 _ENCODERS: Final = frozenset(
@@ -47,14 +49,19 @@ def pooling_type(header: GGUFHeader, profile: Profile | None) -> tuple[str | Non
     """
     key = f"{header.architecture}.pooling_type"
     number = header.metadata.get(key)
-    if isinstance(number, int) and 0 <= number < len(_POOLING_TYPES):
-        return _POOLING_TYPES[number], key
-    for name in _HEAD_TENSORS:
-        if name in header.tensors:
-            return "rank", f"the tensor {name}"
+    if isinstance(number, int):
+        known = 0 <= number < len(_POOLING_TYPES)
+        return (_POOLING_TYPES[number], key) if known else (None, f"{key} is {number}, no type")
+    if (head := head_tensor(header)) in header.tensors:
+        return "rank", f"the tensor {head}"
     if profile and profile.pooling_type:
         return profile.pooling_type, f"profile {profile.name}"
     return None, f"neither {key} nor a profile"
+
+
+def head_tensor(header: GGUFHeader) -> str:
+    """Name the tensor that a reranker's scores come from, whether it is there or not."""
+    return _OTHER_HEAD_TENSORS.get(header.architecture, _HEAD_TENSOR)
 
 
 def max_tokens(header: GGUFHeader, profile: Profile | None) -> tuple[int | None, str]:
