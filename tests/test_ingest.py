@@ -594,6 +594,7 @@ def test_points_that_others_write_meanwhile_are_no_difference(folder, target, mo
         vectors = {"dense": np.ones(64, np.float32)}
         self.upsert([Record(id=str(uuid.uuid4()), vectors=vectors, payload=payload)])
 
+    (folder / "empty.txt").touch()
     monkeypatch.setattr(QdrantSink, "optimize", meanwhile)
     report = run(folder, target)
     assert report.failures == []
@@ -936,10 +937,10 @@ class TestServer:
         assert self.stored().items() >= taken.items()
 
     def test_two_runs_at_once_end_right(self, folder, tmp_path):
-        many_files(folder, 40)
+        many_files(folder, 12)
         other = tmp_path / "other"
         other.mkdir()
-        many_files(other, 40)
+        many_files(other, 12)
         for file in other.iterdir():
             file.rename(file.with_stem(f"other-{file.stem}"))
         children = [self.start(place) for place in (folder, folder, other)]
