@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {"corral": "plugin", "corral_chunkers": "chunkers", "corral_sinks": "sinks"}
 
 SIDES = {"corral.engine", "corral.models"}  # neither knows the other
-LEAVES = {"corral.errors", "corral.gguf_header"}
+LEAVES = {"corral.closing", "corral.errors", "corral.gguf_header"}
 MAY_IMPORT = {
     "llama_cpp": {"corral.engine._llama"},
     "qdrant_client": {"corral_sinks.qdrant"},

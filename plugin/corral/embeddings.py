@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from corral.calibration import calibrate, recall, share_cores
+from corral.closing import Closing
 from corral.engine.driver import Row
 from corral.engine.pooling import PoolingType
 from corral.engine.sequences import OverLength, Piece, SequenceBuilder, TextSequences
@@ -57,7 +57,7 @@ class Embedded:
     defects: dict[int, str]
 
 
-class GGUFEmbeddings(Embeddings):
+class GGUFEmbeddings(Embeddings, Closing):
     """Embeddings by a model in one GGUF file, run in this process by llama.cpp.
 
     Usable from many threads at once. Use it as a context manager, or call `close`, to free the
@@ -309,19 +309,6 @@ class GGUFEmbeddings(Embeddings):
         self._close()
         if self._owned:
             self._owned.close()
-
-    def __enter__(self) -> Self:
-        """Enter a block at whose end the model is freed."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Free the model."""
-        self.close()
 
     def _run(self, built: Sequence[TextSequences]) -> Embedded:
         pieces = [piece for text in built for piece in text.pieces]

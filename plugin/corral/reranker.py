@@ -3,8 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from langchain_core.callbacks import Callbacks
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, PrivateAttr
 
 from corral.calibration import share_cores
+from corral.closing import Closing
 from corral.engine.layout import choose_layout
 from corral.engine.pairs import Limit, PairLayout
 from corral.engine.scores import Head
@@ -31,7 +31,7 @@ class _Parts:
     head: Head
 
 
-class GGUFReranker(BaseDocumentCompressor):
+class GGUFReranker(BaseDocumentCompressor, Closing):
     """A reranker in one GGUF file, run in this process by llama.cpp.
 
     Usable from many threads at once. Use it as a context manager, or call `close`, to free the
@@ -171,19 +171,6 @@ class GGUFReranker(BaseDocumentCompressor):
     def close(self) -> None:
         """Free the model; using the object afterwards is an error, closing twice is harmless."""
         self._parts.opened.engine.close()
-
-    def __enter__(self) -> Self:
-        """Enter a block at whose end the model is freed."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Free the model."""
-        self.close()
 
     def _score(self, query: str, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[bool]]:
         """Score texts, and tell which of them were cut.

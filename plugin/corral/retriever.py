@@ -2,7 +2,7 @@
 
 import os
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -13,6 +13,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables.config import run_in_executor
 from pydantic import ConfigDict, PrivateAttr
 
+from corral.closing import Closing
 from corral.collection import Collection, n_candidates
 from corral.embeddings import GGUFEmbeddings
 from corral.errors import UsageError
@@ -22,7 +23,7 @@ from corral_sinks.qdrant import EmbeddedQdrant, Filter, QdrantClient
 __all__ = ["CorralRetriever"]
 
 
-class CorralRetriever(BaseRetriever):
+class CorralRetriever(BaseRetriever, Closing):
     """The chunks of an ingested collection that are nearest to a query, best first.
 
     A document's metadata is all that was stored of the chunk, and `score` (its cosine similarity to
@@ -96,14 +97,6 @@ class CorralRetriever(BaseRetriever):
     def close(self) -> None:
         """Let go of what was opened here; twice is harmless."""
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        """Enter a block at whose end it is closed."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
     def _get_relevant_documents(
         self,

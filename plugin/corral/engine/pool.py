@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.closing import Closing
 from corral.engine import _llama
 from corral.engine.batching import Job, common_prefix
 from corral.engine.driver import Call, Driver, Row, Shared
@@ -45,7 +45,7 @@ class Rows:
     defects: dict[int, str]
 
 
-class Engine:
+class Engine(Closing):
     """A model, ready to turn token ids into rows; usable from many threads at once."""
 
     def __init__(self, path: Path, options: EngineOptions) -> None:
@@ -138,19 +138,6 @@ class Engine:
     def close(self) -> None:
         """Free contexts and weights; calls under way end with an error. Twice is harmless."""
         self._close()
-
-    def __enter__(self) -> Self:
-        """Enter a block at whose end the engine is closed."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     def _refuse_if_unusable(self) -> None:
         if self._shared.closed.is_set():
