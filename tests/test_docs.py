@@ -86,6 +86,9 @@ def test_a_shell_line_calls_what_exists(words):
         given = {word for word in words if re.match(r"--?[a-z]", word)}
         assert given - options_of(COMMANDS[path]) == set()
         return
+    if words[:2] == ["python", "-m"]:
+        assert find_spec(words[2])
+        return
     assert words[0] in {"source", "pip"}
 
 

@@ -46,7 +46,7 @@ _PACKS: Final = (256, 512, 128)
 _BUDGET_SECONDS: Final = 2.0
 _WORTHWHILE: Final = 1.03
 """A setting that gains less over the rule's is noise."""
-_REPEATS: Final = 3
+_REPEATS: Final = 2
 _PROBE_TOKENS: Final = 16
 _SEQUENCE_TOKENS: Final = 128
 _IDS: Final = 64
@@ -288,7 +288,7 @@ def _divisions(cores: int) -> list[int]:
 
 
 def _time(engine: "Engine", setting: Setting, clock: Callable[[], float]) -> float:
-    """Tokens a second over one pack a context, the best of some runs: the first makes contexts."""
+    """Tokens a second over one pack a context, the better of two runs: the first makes contexts."""
     engine.retune(**asdict(setting))
     length = min(_SEQUENCE_TOKENS, setting.pack_tokens, engine.max_tokens)
     n_sequences = setting.n_contexts * (setting.pack_tokens // length)

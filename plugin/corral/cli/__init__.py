@@ -14,6 +14,7 @@ import click
 
 from corral.cli.ingest import ingest
 from corral.cli.model import model
+from corral.cli.options import CONTEXT_SETTINGS
 from corral.cli.rerank import rerank
 from corral.cli.search import search
 
@@ -24,7 +25,7 @@ _EXIT_NOT_BEGUN: Final = 2
 _EXIT_SIGNAL: Final = 128
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="corral")
 def corral() -> None:
     """Take folders of documents into Qdrant with local GGUF models, and search them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from corral.cli.options import given, target_of, target_options
+from corral.cli.options import CONTEXT_SETTINGS, given, target_of, target_options
 
 if TYPE_CHECKING:
     from corral.report import Report
@@ -48,7 +48,7 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     return command
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--sink", default="qdrant", show_default=True, metavar="KIND", help="Kind of store.")
 @target_options

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
+from corral.cli.options import CONTEXT_SETTINGS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,7 +24,7 @@ _REF_HELP: Final = (
 _BYTES_PER_MB: Final = 1_000_000
 
 
-@click.group()
+@click.group(context_settings=CONTEXT_SETTINGS)
 def model() -> None:
     """See and bring the models that can be used as --model."""
 

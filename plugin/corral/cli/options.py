@@ -1,11 +1,14 @@
 """Options that several commands take."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
-__all__ = ["given", "target_of", "target_options"]
+__all__ = ["CONTEXT_SETTINGS", "given", "target_of", "target_options"]
+
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+"""Of every command and group."""
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:

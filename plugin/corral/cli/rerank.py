@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from corral.cli.options import CONTEXT_SETTINGS
+
 __all__ = ["rerank"]
 
 _STDIN = "-"
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("query")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from corral.cli.options import target_of, target_options
+from corral.cli.options import CONTEXT_SETTINGS, target_of, target_options
 
 __all__ = ["search"]
 
 _SHOWN_CHARACTERS = 300
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("query")
 @target_options
 @click.option("-k", "k", type=int, default=5, show_default=True, help="Most chunks to print.")
