@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -85,6 +86,9 @@ def test_a_shell_line_calls_what_exists(words):
         assert not isinstance(COMMANDS[path], click.Group)
         given = {word for word in words if re.match(r"--?[a-z]", word)}
         assert given - options_of(COMMANDS[path]) == set()
+        return
+    if words[:2] == ["python", "-m"]:
+        assert find_spec(words[2])
         return
     if words[:2] == ["python", "-m"]:
         assert find_spec(words[2])
