@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -117,6 +118,7 @@ def test_the_script_ingest_is_the_command_of_that_name():
 def test_help_imports_nothing_heavy(words):
     code = f"""
 import sys
+from importlib.util import find_spec
 from corral.cli import main
 try:
     main({[*words[1:], "--help"]!r})
