@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
