@@ -134,7 +134,7 @@ def test_pooling_comes_from_the_gguf_then_its_head_then_the_profile(write_gguf):
         (
             {"architecture": "bert", "bert__pooling_type": 77, **e5},
             None,
-            "bert.pooling_type is 77, no type",
+            "bert.pooling_type is 77, none of llama.h's",
         ),
     ]:
         found = shown(write_gguf(**options))

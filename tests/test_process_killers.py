@@ -220,7 +220,7 @@ ROWS = [
         code="""
         for number in (-2, -1, 5, 9, "median"):
             refused(PoolingError, "is unknown; it is one of", opened, "bert", pooling_type=number)
-        refused(PoolingError, "pooling_type 9 is unknown", opened, "pooling_9")
+        refused(PoolingError, "bert.pooling_type is 9, none of llama.h's", opened, "pooling_9")
         """,
     ),
     Row(

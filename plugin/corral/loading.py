@@ -124,9 +124,9 @@ def choose_pooling(
     chosen = own if requested is None else PoolingType.parse(requested)
     if chosen is None:
         raise PoolingError(
-            f"this {header.architecture} GGUF does not say how it pools ({said_by} says it): it "
-            "may be a chat model. If it is an embedding model, pass pooling_type "
-            '"mean", "cls" or "last", as its model card says'
+            f"it is not known how this {header.architecture} GGUF pools ({said_by}): it may be a "
+            'chat model. If it is an embedding model, pass pooling_type "mean", "cls" or "last", '
+            "as its model card says"
         )
     ranks = chosen is PoolingType.RANK
     if ranks and models.head_tensor(header) not in header.tensors:

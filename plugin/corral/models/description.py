@@ -51,7 +51,11 @@ def pooling_type(header: GGUFHeader, profile: Profile | None) -> tuple[str | Non
     number = header.metadata.get(key)
     if isinstance(number, int):
         known = 0 <= number < len(_POOLING_TYPES)
-        return (_POOLING_TYPES[number], key) if known else (None, f"{key} is {number}, no type")
+        return (
+            (_POOLING_TYPES[number], key)
+            if known
+            else (None, f"{key} is {number}, none of llama.h's")
+        )
     if (head := head_tensor(header)) in header.tensors:
         return "rank", f"the tensor {head}"
     if profile and profile.pooling_type:
