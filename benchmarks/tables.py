@@ -69,7 +69,8 @@ class Table:
 @contextlib.contextmanager
 def _opened(plan: Plan) -> Iterator[GGUFEmbeddings]:
     """Open our side as an ingest does: calibrated."""
-    with GGUFEmbeddings("minilm", n_contexts=1 if plan.one_core else None) as embeddings:
+    one = 1 if plan.one_core else None  # of both: the rule would give one context all cores
+    with GGUFEmbeddings("minilm", n_contexts=one, n_threads=one) as embeddings:
         embeddings.calibrate()
         yield embeddings
 
