@@ -45,12 +45,15 @@ def langchain(gguf: Path) -> Embed | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from langchain_community.embeddings import LlamaCppEmbeddings
+            from llama_cpp import llama_set_n_threads
     except ImportError:
         return None
     model = LlamaCppEmbeddings(
         model_path=str(gguf), n_ctx=_N_BATCH, n_batch=_N_BATCH, n_threads=N_CORES,
         n_gpu_layers=0, verbose=False,
     )  # fmt: skip
+    # LangChain passes n_threads only, and decodes of a batch would run on all cores all the same.
+    llama_set_n_threads(model.client.ctx, N_CORES, N_CORES)
     return lambda texts: model.embed_documents(list(texts))
 
 
