@@ -139,6 +139,12 @@ def test_a_file_that_failed_gives_exit_1(folder, store, tmp_path):
         (["search", "q", "--url", "http://127.0.0.1:9", "--collection", "x"], "127.0.0.1:9"),
         (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--over-length", "chop"],
          "'chop' is not one of"),
+        (["ingest", "", "--path", "{db}", "--collection", "x"], "the path is empty"),
+        (["ingest", "{docs}", "--path", "", "--collection", "x"], "the path is empty"),
+        (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--report", ""],
+         "the path is empty"),
+        (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--dry-run", "--metrics",
+          "{db}.prom"], "leave one out"),
         (["fly"], "No such command 'fly'"),
     ],
 )  # fmt: skip
@@ -280,6 +286,31 @@ def test_a_store_that_fails_on_the_way_gives_exit_1_and_says_what_is_stored(fold
     assert "error: the disk is full" in done.stderr
     assert re.search(r"(18|64) chunks are stored; run the same command again", done.stderr)
     assert "failed   the run ended before its end" in done.stdout
+
+
+@pytest.mark.parametrize("key", ["S3CRETKEY\r", "S3CRET\nKEY", "S3CRÉT"])
+def test_a_key_that_no_header_can_carry_is_refused_unseen(folder, key):
+    store = ("--url", "http://127.0.0.1:9", "--collection", "docs")
+    done = corral(
+        "ingest", folder, *store, "--model", BERT.path, env={**os.environ, "QDRANT_API_KEY": key}
+    )
+    assert done.returncode == 2
+    assert "QDRANT_API_KEY holds a character" in done.stderr
+    assert "S3CR" not in done.stdout + done.stderr
+
+
+def test_a_terminal_that_knows_only_ascii_gets_escapes_and_warnings_are_plain(folder, store):
+    (folder / "wool.txt").write_text("羊毛 は暖かい")
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = corral(
+        "ingest", folder, *store, "--model", BERT.path, "--pooling-type", "cls", env=plain
+    )
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: pooling_type cls overrides mean")
+    assert ".py" not in done.stderr
+    found = corral("search", "羊毛", *store, env=plain)
+    assert found.returncode == 0
+    assert "\\u7f8a" in found.stdout
 
 
 def test_lines_of_progress_come_where_there_is_no_terminal(monkeypatch, capsys):

@@ -66,6 +66,27 @@ def test_vectors_are_float32_rows_of_unit_length_and_lists_of_python_floats():
     np.testing.assert_allclose(lists, rows, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ("one string", "got str in place"),
+        (["a", None], "got NoneType in it"),
+        ([3], "got int in it"),
+    ],
+)
+def test_what_is_no_list_of_strings_is_refused(texts, said):
+    with opened() as embeddings:
+        for embed in (embeddings.embed, embeddings.embed_documents):
+            with pytest.raises(UsageError, match=said):
+                embed(texts)
+
+
+@pytest.mark.parametrize("which", ["query_prefix", "document_prefix"])
+def test_a_prefix_that_leaves_no_room_is_refused_at_once(which):
+    with pytest.raises(UsageError, match="none is left for text"):
+        opened(n_ubatch=16, **{which: "word " * 50})
+
+
 def test_no_texts_give_no_rows():
     with opened() as embeddings:
         assert embeddings.embed([]).shape == (0, embeddings.dim)

@@ -33,6 +33,7 @@ from corral.metrics import prometheus
 from corral.prune import vanished
 from corral.report import FileReport, Report
 from corral.search import search
+from corral_chunkers import ChunkerError
 from corral_sinks import Record, SinkError, SinkOptions
 from corral_sinks.qdrant import QdrantSink, connect
 from corral_sinks.qdrant import sink as sink_module
@@ -508,6 +509,11 @@ def test_chunks_over_the_models_limit_are_truncated_on_demand_and_counted(folder
     )
     truncated = [p for p in points(target).values() if p.payload["metadata"]["truncated"]]
     assert report.truncated == len(truncated) > 0
+
+
+def test_a_chunk_size_of_zero_is_no_default(folder, target):
+    with pytest.raises(ChunkerError, match="size"):
+        run(folder, target, chunk_size=0)
 
 
 def test_the_default_chunk_size_is_what_the_model_takes(folder, target):

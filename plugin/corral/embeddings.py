@@ -173,6 +173,8 @@ class GGUFEmbeddings(Embeddings, Closing):
             )
             if self._long is not long_model:
                 self._owned = self._long
+            for prefix in (self.query_prefix, self.document_prefix):
+                self.sequences(prefix).check_prefix()
         except BaseException:
             self.close()
             raise

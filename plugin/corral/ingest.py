@@ -156,7 +156,9 @@ def _make_sink(options: IngestOptions) -> Sink:
 
 
 def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker:
-    size = options.chunk_size or min(embeddings.max_tokens, _LARGEST_DEFAULT_CHUNK)
+    size = options.chunk_size
+    if size is None:
+        size = min(embeddings.max_tokens, _LARGEST_DEFAULT_CHUNK)
     if size > embeddings.max_tokens and "over_length" not in options.model_options:
         raise UsageError(
             f"chunk size is {size} tokens; the model takes {embeddings.max_tokens} "

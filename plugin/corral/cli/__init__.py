@@ -3,9 +3,11 @@
 Exit codes: 0 all is done; 1 it began, and something could not be done; 2 it could not begin.
 """
 
+import io
 import logging
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from types import FrameType
 from typing import Final, NoReturn
@@ -49,6 +51,10 @@ def _run(command: click.Command, argv: Sequence[str] | None, *, name: str) -> in
     """Run a command; give its exit code, with one clear message where it failed."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, _interrupt)
+    warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may know no more than ASCII
     try:
         return int(command.main(args=argv, prog_name=name, standalone_mode=False) or 0)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -63,6 +69,11 @@ def _run(command: click.Command, argv: Sequence[str] | None, *, name: str) -> in
         if code is None:
             raise
         return _say(f"error: {error}", code)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a warning as a message, not as a line of our code."""
+    click.echo(f"warning: {message}", err=True)
 
 
 def _say(message: str, code: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from corral.cli.options import CONTEXT_SETTINGS, given, target_of, target_options
+from corral.cli.options import CONTEXT_SETTINGS, FilePath, given, target_of, target_options
 
 if TYPE_CHECKING:
     from corral.report import Report
@@ -49,7 +49,7 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=FilePath(path_type=Path))
 @click.option("--sink", default="qdrant", show_default=True, metavar="KIND", help="Kind of store.")
 @target_options
 @click.option(
@@ -100,14 +100,14 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 @click.option(
     "--report",
     "report_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE.json",
     help="Write what became of every file.",
 )
 @click.option(
     "--metrics",
     "metrics_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE.prom",
     help="Write the totals for Prometheus.",
 )
@@ -143,6 +143,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     target = target_of(path, url, collection)
     for file in filter(None, (report_file, metrics_file)):
         _refuse_unwritable(file)
+    if dry_run and metrics_file:
+        raise click.UsageError("--metrics tells of runs, and --dry-run is none; leave one out")
     asks = prune and not yes and not dry_run
     if asks and not sys.stdin.isatty():
         raise click.UsageError("--prune asks first, and there is no terminal here; add --yes")

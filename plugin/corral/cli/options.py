@@ -1,11 +1,12 @@
 """Options that several commands take."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
 
-__all__ = ["CONTEXT_SETTINGS", "given", "target_of", "target_options"]
+__all__ = ["CONTEXT_SETTINGS", "FilePath", "given", "target_of", "target_options"]
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 """Of every command and group."""
@@ -19,11 +20,29 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--url", metavar="URL", help="A Qdrant server; its key comes from QDRANT_API_KEY."
         ),
         click.option(
-            "--path", metavar="DIR", help='A folder for the embedded Qdrant, or ":memory:".'
+            "--path",
+            type=FilePath(),
+            metavar="DIR",
+            help='A folder for the embedded Qdrant, or ":memory:".',
         ),
     ):
         command = option(command)
     return command
+
+
+class FilePath(click.Path):
+    """A path that is not empty: an empty one, as of a variable that is not set, means "."."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Read it."""
+        if value == "":
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def target_of(path: str | None, url: str | None, collection: str) -> Any:  # noqa: ANN401 - SinkOptions is imported late

@@ -12,6 +12,7 @@ from corral.errors import InputTooLongError, UsageError
 
 __all__ = ["OverLength", "Piece", "SequenceBuilder", "TextSequences", "TextTokenizer"]
 
+_SHOWN_CHARACTERS: Final = 60
 _OVERLAP: Final = 8
 """A window repeats an eighth of the one before."""
 
@@ -123,8 +124,9 @@ class SequenceBuilder:
 
         Raises:
             InputTooLongError: a text is too long and the policy is "error".
-            UsageError: the prefix leaves no room for text.
+            UsageError: `texts` is no sequence of strings, or the prefix leaves no room for text.
         """
+        _require_texts(texts)
         whole = [self._prefixed(text) for text in texts]
         numbers = range(len(texts)) if numbers is None else numbers
         return [
@@ -136,6 +138,26 @@ class SequenceBuilder:
         """Count the tokens of the whole text, prefix and special tokens included."""
         (ids,) = self._encode([self._prefixed(text)])
         return self._n_special + len(ids)
+
+    def check_prefix(self) -> None:
+        """See that the prefix leaves room for text.
+
+        Raises:
+            UsageError: it leaves none.
+        """
+        (ids,) = self.tokenizer.encode_batch([self.prefix])
+        self._room(len(ids))
+
+    def _room(self, n_prefix: int) -> int:
+        room = self.max_tokens - self._n_special - n_prefix
+        if room < 1:
+            shown = self.prefix[:_SHOWN_CHARACTERS]
+            raise UsageError(
+                f"the prefix {shown!r} has {n_prefix} tokens and the model adds "
+                f"{self._n_special}: of {self.max_tokens} ({self.limit_source}) none is left "
+                "for text"
+            )
+        return room
 
     def _prefixed(self, text: str) -> str:
         return text if text.startswith(self.prefix) else self.prefix + text
@@ -162,13 +184,7 @@ class SequenceBuilder:
                 f'({self.limit_source}). Make it shorter, or use over_length "truncate" or "window"'
             )
         n_prefix = self._prefix_tokens(text)
-        room = self.max_tokens - self._n_special - n_prefix
-        if room < 1:
-            raise UsageError(
-                f"the prefix {self.prefix!r} has {n_prefix} tokens and the model adds "
-                f"{self._n_special}: of {self.max_tokens} ({self.limit_source}) none is left "
-                "for text"
-            )
+        room = self._room(n_prefix)
         truncated = self.over_length is OverLength.TRUNCATE
         body = ids[n_prefix:]
         pieces = tuple(
@@ -190,6 +206,15 @@ class SequenceBuilder:
             return 0
         _, offsets = self.tokenizer.encode(text)
         return int(np.searchsorted(offsets[:, 0], len(self.prefix)))
+
+
+def _require_texts(texts: Sequence[str]) -> None:
+    """Refuse one string, which is a sequence of strings too, and what is no string."""
+    if isinstance(texts, str):
+        raise UsageError("texts is a list of strings; got str in place of the list")
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"texts is a list of strings; got {type(text).__name__} in it")
 
 
 def _windows(ids: NDArray[np.int32], room: int) -> list[NDArray[np.int32]]:

@@ -85,9 +85,22 @@ def connect(*, url: str | None = None, path: str | os.PathLike[str] | None = Non
 
 def place_of(url: str) -> Place:
     """Name a server for messages, without the credentials its address may hold."""
-    return Place(
-        name=f"the Qdrant server at {_shown(url)}", api_key=os.environ.get("QDRANT_API_KEY") or None
-    )
+    return Place(name=f"the Qdrant server at {_shown(url)}", api_key=_api_key())
+
+
+def _api_key() -> str | None:
+    """Read the key from the environment; what is no header value never reaches a message.
+
+    Raises:
+        SinkError: it holds what an HTTP header cannot, such as the line end of a file.
+    """
+    key = os.environ.get("QDRANT_API_KEY") or None
+    if key and not (key.isascii() and key.isprintable()):
+        raise SinkError(
+            "the environment variable QDRANT_API_KEY holds a character that no HTTP header can "
+            "carry, such as a line end at its end (a file with Windows line ends?). Set it anew."
+        )
+    return key
 
 
 def _connect_server(url: str) -> QdrantClient:
