@@ -162,9 +162,16 @@ def test_wrong_use_is_one_clear_message_and_exit_2(folder, tmp_path, arguments, 
 
 def test_report_json_and_metrics_say_the_same_as_the_exit_code(folder, store, tmp_path):
     (folder / "empty.txt").touch()
-    files = ("--report", tmp_path / "out.json", "--metrics", tmp_path / "out.prom")
-    for options, code in [((), 0), (("--strict",), 1), (("--strict", "--dry-run"), 1)]:
-        done = ingest(folder, store, "--json", *files, *options)
+    report_to, metrics_to = (
+        ("--report", tmp_path / "out.json"),
+        ("--metrics", tmp_path / "out.prom"),
+    )
+    for options, code in [
+        (metrics_to, 0),
+        ((*metrics_to, "--strict"), 1),
+        (("--strict", "--dry-run"), 1),
+    ]:
+        done = ingest(folder, store, "--json", *report_to, *options)
         assert done.returncode == code
         summary = json.loads(done.stdout)
         report = json.loads((tmp_path / "out.json").read_text())
