@@ -14,26 +14,11 @@ from corral.errors import ModelError, PoolingError
 from corral.gguf_header import read_header
 from corral.models.convert import ModelCard, convert
 
-HUGGING_FACE_NAMES = {
-    "token_embd": "embeddings.word_embeddings",
-    "position_embd": "embeddings.position_embeddings",
-    "token_types": "embeddings.token_type_embeddings",
-    "token_embd_norm": "embeddings.LayerNorm",
-    "attn_q": "attention.self.query",
-    "attn_k": "attention.self.key",
-    "attn_v": "attention.self.value",
-    "attn_output": "attention.output.dense",
-    "attn_output_norm": "attention.output.LayerNorm",
-    "ffn_up": "intermediate.dense",
-    "ffn_down": "output.dense",
-    "layer_output_norm": "output.LayerNorm",
-}
-
 
 def hugging_face_name(name):
     block, stem, part = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(\w+)", name).groups()
     layer = f"encoder.layer.{block}." if block else ""
-    return f"{layer}{HUGGING_FACE_NAMES[stem]}.{part}"
+    return f"{layer}{tiny_models.BERT_NAMES[stem]}.{part}"
 
 
 class Folder:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tiny_vocabularies import Vocabulary, bpe, spm, unigram, wordpiece
 
 __all__ = [
+    "BERT_NAMES",
     "RERANK_TEMPLATE",
     "Pooling",
     "Shape",
@@ -43,6 +44,22 @@ __all__ = [
 
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
 Array = NDArray[np.float32]
+
+BERT_NAMES: Final = {
+    "token_embd": "embeddings.word_embeddings",
+    "position_embd": "embeddings.position_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "token_embd_norm": "embeddings.LayerNorm",
+    "attn_q": "attention.self.query",
+    "attn_k": "attention.self.key",
+    "attn_v": "attention.self.value",
+    "attn_output": "attention.output.dense",
+    "attn_output_norm": "attention.output.LayerNorm",
+    "ffn_up": "intermediate.dense",
+    "ffn_down": "output.dense",
+    "layer_output_norm": "output.LayerNorm",
+}
+"""Hugging Face's names of a BERT's tensors, by GGUF's, without their layer."""
 
 RERANK_TEMPLATE: Final = "<|im_start|>Judge <Query>: {query}\n<Document>: {document}<|im_end|>\n"
 CHAT_TEMPLATE: Final = (

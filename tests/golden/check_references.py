@@ -15,26 +15,11 @@ import tiny_models
 import torch
 import transformers
 from numpy.typing import NDArray
-from tiny_models import Shape, TinyModel
+from tiny_models import BERT_NAMES, Shape, TinyModel
 
 LEAST_COSINE = 0.99999
 N_TOKENS = 48
-BERT = {
-    "token_embd": "embeddings.word_embeddings",
-    "position_embd": "embeddings.position_embeddings",
-    "token_types": "embeddings.token_type_embeddings",
-    "token_embd_norm": "embeddings.LayerNorm",
-    "attn_q": "attention.self.query",
-    "attn_k": "attention.self.key",
-    "attn_v": "attention.self.value",
-    "attn_output": "attention.output.dense",
-    "attn_output_norm": "attention.output.LayerNorm",
-    "ffn_up": "intermediate.dense",
-    "ffn_down": "output.dense",
-    "layer_output_norm": "output.LayerNorm",
-    "cls": "pooler.dense",
-    "cls.output": "classifier",
-}
+BERT = {**BERT_NAMES, "cls": "pooler.dense", "cls.output": "classifier"}
 CAUSAL = {
     "token_embd": "embed_tokens",
     "output_norm": "norm",
