@@ -277,7 +277,13 @@ def test_a_query_ranks_as_it_ranks_elsewhere(clients, name):
         assert len(found[0]) == 5 or name == "threshold"
     scores = [np.array([point.score for point in points]) for points in found]
     assert np.allclose(*scores, atol=1e-4)
-    assert [point.id for point in found[0]] == [point.id for point in found[1]]
+    # Fusion by rank gives equal scores, whose order no backend promises; what shares the last
+    # score may have been cut off in one of them.
+    ranked = [
+        {point.id: point.score for point in points if point.score > points[-1].score + 1e-3}
+        for points in found
+    ]
+    assert ranked[0] == pytest.approx(ranked[1], abs=1e-3)
 
 
 def test_an_mmr_query_has_the_servers_defaults(clients):
