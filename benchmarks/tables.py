@@ -90,7 +90,7 @@ def _others(turns: Turns) -> str:
 def chunks(plan: Plan) -> Table:
     """Chunks of 20 to 256 tokens, by every peer that is installed."""
     with _opened(plan) as ours, peers.sentence_transformers() as torch:
-        texts = inputs.chunks(ours, 64, least=20, most=256)
+        texts = inputs.chunks(ours, 200, least=20, most=256)
         n_tokens = inputs.count(ours, texts)
         embed = {OURS: ours.embed, "Llama.embed": peers.llama_embed(ours.model_path)[0]}
         notes = []

@@ -1,9 +1,10 @@
 """From token counts to the decodes that run them. Pure.
 
-Sequences are sorted by length and packed contiguously: on CPU flash attention skips the tiles of
-the mask that belong to other sequences, and small packs beat large ones (docs/performance.md).
+Sequences are packed contiguously: on CPU flash attention skips the tiles of the mask that belong to
+other sequences, and small packs beat large ones (docs/performance.md).
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -82,7 +83,10 @@ def plan_jobs(
     n_seq_max: int,
     n_prefix: int = 0,
 ) -> Iterator[Job]:
-    """Plan the decodes for sequences of these lengths, longest first.
+    """Plan the decodes for sequences of these lengths, the longest first.
+
+    Every pack begins with the longest sequence that is left and is filled up with the longest that
+    still fits: fewer decodes than by taking them in order, and the last to finish is a short one.
 
     Args:
         n_tokens: length of each sequence by its number, at least n_prefix + 1.
@@ -94,19 +98,18 @@ def plan_jobs(
     Yields:
         Jobs that hold every token of every sequence behind its prefix exactly once.
     """
-    pack: list[Part] = []
-    filled = 0
-    for index in sorted(n_tokens, key=lambda i: -n_tokens[i]):
-        part = Part(index, n_prefix, n_tokens[index])
-        if len(part) > n_ubatch:
-            yield Job(_split(part, n_ubatch), n_prefix)
+    parts = [Part(index, n_prefix, length) for index, length in n_tokens.items()]
+    left = sorted(parts, key=lambda part: (len(part), -part.index))
+    while left:
+        longest = left.pop()
+        if len(longest) > n_ubatch:
+            yield Job(_split(longest, n_ubatch), n_prefix)
             continue
-        if pack and (filled + len(part) > min(pack_tokens, n_ubatch) or len(pack) == n_seq_max):
-            yield Job((tuple(pack),), n_prefix)
-            pack, filled = [], 0
-        pack.append(part)
-        filled += len(part)
-    if pack:
+        pack = [longest]
+        room = min(pack_tokens, n_ubatch) - len(longest)
+        while len(pack) < n_seq_max and (n_fitting := bisect_right(left, room, key=len)):
+            pack.append(left.pop(n_fitting - 1))
+            room -= len(pack[-1])
         yield Job((tuple(pack),), n_prefix)
 
 
