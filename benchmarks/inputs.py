@@ -9,11 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral import GGUFEmbeddings
+from corral.engine.batching import common_prefix
+from corral.engine.pairs import PairLayout
+from corral.engine.tokenizer import GGUFTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 import tiny_models
 
-__all__ = ["causal_model", "chunks", "count", "random_ids", "short_texts"]
+__all__ = [
+    "causal_model",
+    "chunks",
+    "count",
+    "pairs",
+    "random_ids",
+    "reranker_model",
+    "short_texts",
+]
+
+QWEN3_RERANKER = tiny_models.Shape(
+    n_vocab=151_669, n_ctx_train=40_960, n_embd=1024, n_layer=28, n_head=16, n_head_kv=8,
+    n_embd_head=128, n_ff=3072,
+)  # fmt: skip
+"""Of Qwen3-Reranker-0.6B, by its config.json."""
 
 
 def chunks(embeddings: GGUFEmbeddings, n_texts: int, *, least: int, most: int) -> list[str]:
@@ -60,3 +77,34 @@ def causal_model(*, n_layer: int = 8) -> tiny_models.TinyModel:
 def random_ids(n: int, seed: int) -> NDArray[np.int32]:
     """Draw token ids of the causal model; (n,) int32."""
     return np.random.default_rng(seed).integers(1000, 31_000, n).astype(np.int32)
+
+
+def reranker_model(*, real_size: bool) -> tiny_models.TinyModel:
+    """Write a Qwen3 reranker of random weights: 2 layers, 64 wide, or as large as a real one."""
+    shape = QWEN3_RERANKER if real_size else tiny_models.Shape(n_ctx_train=2048)
+    return tiny_models.qwen3(pooling="rank", shape=shape)
+
+
+def pairs(
+    layout: PairLayout,
+    tokenizer: GGUFTokenizer,
+    n_documents: int,
+    *,
+    n_prefix: int,
+    n_document: int,
+) -> tuple[str, list[str]]:
+    """Draw a query and documents of random letters.
+
+    The documents have `n_document` tokens, and so have `n_prefix` the template and the query that
+    stand in front of them.
+    """
+    draw = random.Random(0)
+
+    def text(n_tokens: int) -> str:
+        letters = " ".join(draw.choice("etaoinshrdlu") for _ in range(4 * n_tokens))
+        return letters[: int(tokenizer.encode(letters)[1][n_tokens - 1, 1])]
+
+    documents = [text(n_document) for _ in range(n_documents)]
+    ids = [pair.ids for pair in layout.build(text(n_prefix), ["x", "?"])]
+    n_template = common_prefix(ids, at_least=0) - n_prefix
+    return text(n_prefix - n_template), documents

@@ -16,7 +16,15 @@ import numpy as np
 from corral.calibration import available_cores
 from corral.models import BUILTINS
 
-__all__ = ["N_CORES", "Embed", "langchain", "llama_embed", "matmul", "sentence_transformers"]
+__all__ = [
+    "N_CORES",
+    "Embed",
+    "langchain",
+    "llama_embed",
+    "llama_rank",
+    "matmul",
+    "sentence_transformers",
+]
 
 Embed = Callable[[Sequence[str]], object]
 
@@ -55,6 +63,17 @@ def langchain(gguf: Path) -> Embed | None:
     # LangChain passes n_threads only, and decodes of a batch would run on all cores all the same.
     llama_set_n_threads(model.client.ctx, N_CORES, N_CORES)
     return lambda texts: model.embed_documents(list(texts))
+
+
+def llama_rank(gguf: Path, n_ctx: int) -> Embed:
+    """Give llama-cpp-python's scores of whole prompts, one after the other."""
+    from llama_cpp import LLAMA_POOLING_TYPE_RANK, Llama
+
+    model = Llama(
+        str(gguf), embedding=True, pooling_type=LLAMA_POOLING_TYPE_RANK, n_ctx=n_ctx, n_batch=n_ctx,
+        n_ubatch=n_ctx, n_threads=N_CORES, n_threads_batch=N_CORES, n_gpu_layers=0, verbose=False,
+    )  # fmt: skip
+    return lambda texts: [model.embed(text) for text in texts]
 
 
 @contextlib.contextmanager

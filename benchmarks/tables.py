@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import inputs
@@ -14,7 +14,7 @@ import peers
 import tiny_models
 from timing import Plan, Spread, Turns, Way, in_turns
 
-from corral import GGUFEmbeddings
+from corral import GGUFEmbeddings, GGUFReranker
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType
@@ -69,10 +69,14 @@ class Table:
 @contextlib.contextmanager
 def _opened(plan: Plan) -> Iterator[GGUFEmbeddings]:
     """Open our side as an ingest does: calibrated."""
-    one = 1 if plan.one_core else None  # of both: the rule would give one context all cores
-    with GGUFEmbeddings("minilm", n_contexts=one, n_threads=one) as embeddings:
+    with GGUFEmbeddings("minilm", **_one_core(plan)) as embeddings:
         embeddings.calibrate()
         yield embeddings
+
+
+def _one_core(plan: Plan) -> dict[str, int]:
+    # Both are given: the rule would give one context all cores.
+    return {"n_contexts": 1, "n_threads": 1} if plan.one_core else {}
 
 
 def _rates(turns: Turns, skip: str = "") -> dict[str, Spread]:
@@ -176,6 +180,59 @@ def prefix(plan: Plan) -> Table:
     return Table(title, _unit(plan), _rates(turns), ratios, [_others(turns)])
 
 
+def rerank(plan: Plan) -> Table:
+    """A query and 50 documents, on two layers, 64 wide."""
+    return _rerank(plan, real_size=False)
+
+
+def rerank_real(plan: Plan) -> Table:
+    """A query and 50 documents, on random weights of the shape of Qwen3-Reranker-0.6B."""
+    return _rerank(replace(plan, rounds=1), real_size=True)
+
+
+def _rerank(plan: Plan, *, real_size: bool) -> Table:
+    model = inputs.reranker_model(real_size=real_size)
+    n_documents, n_prefix, n_document = 50, 150, 150
+    shared, unshared, peer = OURS, "prefix decoded for each", "llama-cpp-python, pair by pair"
+    with GGUFReranker(model.path, **_one_core(plan)) as ours, contextlib.ExitStack() as stack:
+        parts = ours._parts  # noqa: SLF001 - the same ids without the sharing
+        query, documents = inputs.pairs(
+            parts.layout,
+            parts.opened.tokenizer,
+            n_documents,
+            n_prefix=n_prefix,
+            n_document=n_document,
+        )
+        pairs = [pair.ids for pair in parts.layout.build(query, documents)]
+        options = replace(parts.opened.engine.options, share_prefix=False)
+        engine = stack.enter_context(Engine(model.path, options))
+        scores = peers.llama_rank(model.path, n_ctx=max(map(len, pairs)))
+        prompts = [
+            tiny_models.RERANK_TEMPLATE.format(query=query, document=document)
+            for document in documents
+        ]
+        work = {
+            shared: lambda: ours.rerank(query, documents),
+            unshared: lambda: engine.run(pairs),
+            peer: lambda: scores(prompts),
+        }
+        n_tokens = sum(map(len, pairs))
+        if not real_size:
+            for run in work.values():
+                run()
+        turns = in_turns([Way(name, run, n_tokens) for name, run in work.items()], plan)
+    ratios = [
+        Ratio(f"{shared} / {unshared}", turns.ratio(shared, unshared), (1.8, 1.8)),
+        Ratio(f"{shared} / {peer}", turns.ratio(shared, peer), (3.0, 3.0)),
+    ]
+    shape = model.shape
+    title = (
+        f"{n_documents} documents of {n_document} tokens behind a prefix of {n_prefix}, random "
+        f"Qwen3 reranker of {shape.n_layer} layers, {shape.n_embd} wide, F32"
+    )
+    return Table(title, _unit(plan), _rates(turns), ratios, [_others(turns)])
+
+
 def _causal_engine(model: tiny_models.TinyModel, *, share_prefix: bool = True) -> Engine:
     n_cores = peers.N_CORES
     options = EngineOptions(
@@ -210,4 +267,11 @@ def _peak_of_child(gguf: Path, n_tokens: int) -> float:
     return float(json.loads(child.stdout))
 
 
-TABLES = {"chunks": chunks, "short": short, "long": long, "prefix": prefix}
+TABLES = {
+    "chunks": chunks,
+    "short": short,
+    "long": long,
+    "prefix": prefix,
+    "rerank": rerank,
+    "rerank-real": rerank_real,
+}
