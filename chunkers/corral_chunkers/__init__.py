@@ -11,8 +11,10 @@ from corral_chunkers.contract import (
     ChunkerFactory,
     Document,
     Encoding,
+    Heading,
     Tokenizer,
 )
+from corral_chunkers.places import Places
 
 __all__ = [
     "Chunk",
@@ -21,5 +23,7 @@ __all__ = [
     "ChunkerFactory",
     "Document",
     "Encoding",
+    "Heading",
+    "Places",
     "Tokenizer",
 ]

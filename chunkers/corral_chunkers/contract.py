@@ -14,12 +14,30 @@ __all__ = [
     "ChunkerFactory",
     "Document",
     "Encoding",
+    "Heading",
     "Tokenizer",
 ]
 
 
 class ChunkerError(ValueError):
     """A chunker's settings cannot be met."""
+
+
+class Heading(NamedTuple):
+    """What a part of a document is called, and where it stands.
+
+    Attributes:
+        start: offset of its first code point in the document's text.
+        level: 1 for the outermost.
+        text: in one line, without markup.
+        end: offset behind the part that it heads; None where that reaches to the next heading
+            of the same level or of one further out.
+    """
+
+    start: int
+    level: int
+    text: str
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +47,22 @@ class Document:
     Args:
         text: the whole text, unchanged: offsets count its code points.
         source: URI of the text relative to the root it was found under.
-        metadata: what the reader knew (title, language, ...), JSON values only.
+        metadata: what else the reader knew, JSON values only.
+        format: what it was read from, in lower case: "text", "markdown", "html", "pdf", "python".
+        title: of the whole, in one line; None where it is not known.
+        headings: in order of `start`.
+        pages: offset at which each page starts, in order; empty where there are no pages.
+        language: of the text (BCP 47), or of the program; None where it is not known.
     """
 
     text: str
     source: str
     metadata: Mapping[str, object] = field(default_factory=dict)
+    format: str = "text"
+    title: str | None = None
+    headings: tuple[Heading, ...] = ()
+    pages: tuple[int, ...] = ()
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +74,21 @@ class Chunk:
         start: offset of the first code point.
         end: offset behind the last code point.
         n_tokens: tokens that the model reads for it, prefix and special tokens included.
+        heading_path: headings over its first character, the outermost first.
+        page: that its first character stands on, counted from 1; None where there are no pages.
+        language: the document's.
+        parent: (start, end) offsets of the part under the last heading of the path; None where
+            there is no heading over it. It may end before the chunk does.
     """
 
     text: str
     start: int
     end: int
     n_tokens: int
+    heading_path: tuple[str, ...] = ()
+    page: int | None = None
+    language: str | None = None
+    parent: tuple[int, int] | None = None
 
 
 class Encoding(NamedTuple):

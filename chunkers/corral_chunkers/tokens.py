@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from corral_chunkers.breaks import best_break, cluster_start, skip_white_space, word_start
 from corral_chunkers.contract import Chunk, ChunkerError, Document, Tokenizer
+from corral_chunkers.places import Places
 
 __all__ = ["TokensChunker"]
 
@@ -117,13 +118,13 @@ class TokensChunker:
         Raises:
             ChunkerError: a single character has more tokens than the size allows.
         """
-        text = document.text
+        text, places = document.text, Places(document)
         covered = start = skip_white_space(text, 0)
         block = _Block(start, np.empty(0, np.int64))
         while covered < len(text):
             if not self._reaches(block, start, len(text)):
                 block = self._encode(text, start)
-            chunk = self._cut(document, _Window(text, start, block, block.index(start)))
+            chunk = self._cut(places, _Window(text, start, block, block.index(start)))
             if chunk.end <= covered:  # what is repeated left no room for anything new
                 start = covered
                 continue
@@ -142,38 +143,38 @@ class TokensChunker:
             end = best_break(text, middle, end) or cluster_start(text, middle, end)
         return _Block(end, self._tokenizer.encode(text[start:end]).offsets[:, 0] + start)
 
-    def _cut(self, document: Document, window: _Window) -> Chunk:
+    def _cut(self, places: Places, window: _Window) -> Chunk:
         n_tokens = min(self._room, len(window.block.starts) - window.first)
         step = 1
         while True:
-            chunk = self._chunk(document, window.start, window.end(n_tokens))
+            chunk = self._chunk(places, window.start, window.end(n_tokens))
             if chunk.n_tokens <= self._size:
                 return chunk
             n_tokens = min(n_tokens - step, n_tokens * self._size // chunk.n_tokens)
             step *= 2  # a text that hardly shrinks in tokens is not to be counted for ever
             if n_tokens < 1:
-                return self._halve(document, chunk)
+                return self._halve(places, chunk)
 
-    def _halve(self, document: Document, chunk: Chunk) -> Chunk:
+    def _halve(self, places: Places, chunk: Chunk) -> Chunk:
         """Make a chunk fit that the tokens' offsets do not help to cut."""
         while chunk.n_tokens > self._size:
             if chunk.end - chunk.start == 1:
                 raise ChunkerError(
                     f"the character U+{ord(chunk.text):04X} at offset {chunk.start} of "
-                    f"{document.source} makes {chunk.n_tokens} tokens with the model's prefix and "
-                    f"special tokens; the chunk size is {self._size}. Set a chunk size of at "
+                    f"{places.document.source} makes {chunk.n_tokens} tokens with the model's "
+                    f"prefix and special tokens; the chunk size is {self._size}. Set a chunk size of at "
                     f"least {chunk.n_tokens}."
                 )
-            text, start = document.text, chunk.start
+            text, start = places.document.text, chunk.start
             middle = (start + chunk.end) // 2
             end = best_break(text, (start + middle) // 2, middle)
-            chunk = self._chunk(document, start, end or cluster_start(text, start, middle))
+            chunk = self._chunk(places, start, end or cluster_start(text, start, middle))
         return chunk
 
-    def _chunk(self, document: Document, start: int, end: int) -> Chunk:
-        text = document.text[start:end].rstrip()
+    def _chunk(self, places: Places, start: int, end: int) -> Chunk:
+        text = places.document.text[start:end].rstrip()
         n_tokens = self._tokenizer.count(text)
-        return Chunk(text=text, start=start, end=start + len(text), n_tokens=n_tokens)
+        return places.chunk(start, start + len(text), n_tokens)
 
     def _repeat_from(self, text: str, block: _Block, chunk: Chunk) -> int:
         """Return where the last tokens of a chunk start that the next one repeats."""

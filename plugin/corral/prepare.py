@@ -138,8 +138,21 @@ def _cut(file: SourceFile, text: str, chunker: Chunker, model: str) -> Iterator[
             "n_tokens": chunk.n_tokens,
             "content_hash": hashed,
             "model": model,
+            **_place(document, chunk),
         }
         yield Pending(file, chunk, ids.next(hashed), metadata)
+
+
+def _place(document: Document, chunk: Chunk) -> dict[str, object]:
+    """Say where a chunk stands, as far as that is known."""
+    known = {
+        "title": document.title,
+        "heading_path": list(chunk.heading_path),
+        "page": chunk.page,
+        "language": chunk.language,
+        "parent": list(chunk.parent or ()),
+    }
+    return {name: value for name, value in known.items() if value}
 
 
 def _compare(

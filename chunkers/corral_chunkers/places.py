@@ -1,0 +1,73 @@
+"""Where in a document a chunk stands: its headings and its page."""
+
+from bisect import bisect_right
+
+from corral_chunkers.contract import Chunk, Document, Heading
+
+__all__ = ["Places"]
+
+
+class Places:
+    """Makes the chunks of a document, each with the place where it stands."""
+
+    def __init__(self, document: Document) -> None:
+        """Lay out the document's headings and pages."""
+        self.document = document
+        self._starts, self._paths = _lay_out(document)
+
+    def chunk(self, start: int, end: int, n_tokens: int) -> Chunk:
+        """Return the chunk between two offsets."""
+        document = self.document
+        path = self._path(start)
+        return Chunk(
+            text=document.text[start:end],
+            start=start,
+            end=end,
+            n_tokens=n_tokens,
+            heading_path=tuple(heading.text for heading in path),
+            page=max(bisect_right(document.pages, start), 1) if document.pages else None,
+            language=document.language,
+            parent=(path[-1].start, self._end(path[-1])) if path else None,
+        )
+
+    def heading_path(self, start: int) -> tuple[str, ...]:
+        """Return the headings over an offset, the outermost first."""
+        return tuple(heading.text for heading in self._path(start))
+
+    def _path(self, start: int) -> tuple[Heading, ...]:
+        at = bisect_right(self._starts, start) - 1
+        return self._paths[at] if at >= 0 else ()
+
+    def _end(self, heading: Heading) -> int:
+        return len(self.document.text) if heading.end is None else heading.end
+
+
+def _lay_out(document: Document) -> tuple[list[int], list[tuple[Heading, ...]]]:
+    """Return offsets, and from each on the headings that hold; what holds has an end."""
+    headings = _ended(document)
+    edges = sorted({edge for heading in headings for edge in (heading.start, heading.end or 0)})
+    paths: list[tuple[Heading, ...]] = []
+    opened: list[Heading] = []
+    coming = iter([*headings, None])
+    heading = next(coming)
+    for edge in edges:
+        opened = [one for one in opened if (one.end or 0) > edge]
+        while heading is not None and heading.start == edge:
+            opened = [one for one in opened if one.level < heading.level]
+            opened.append(heading)
+            heading = next(coming)
+        paths.append(tuple(opened))
+    return edges, paths
+
+
+def _ended(document: Document) -> list[Heading]:
+    """Give each heading the end of its part."""
+    ended: list[Heading] = []
+    behind: list[Heading] = []  # nearest first in reverse: each further out than the one before
+    for heading in reversed(document.headings):
+        while behind and behind[-1].level > heading.level:
+            behind.pop()
+        end = behind[-1].start if behind else len(document.text)
+        behind.append(heading)
+        ended.append(heading if heading.end is not None else heading._replace(end=end))
+    return ended[::-1]
