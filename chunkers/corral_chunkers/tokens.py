@@ -162,8 +162,8 @@ class TokensChunker:
                 raise ChunkerError(
                     f"the character U+{ord(chunk.text):04X} at offset {chunk.start} of "
                     f"{places.document.source} makes {chunk.n_tokens} tokens with the model's "
-                    f"prefix and special tokens; the chunk size is {self._size}. Set a chunk size of at "
-                    f"least {chunk.n_tokens}."
+                    f"prefix and special tokens; the chunk size is {self._size}. Set a chunk size "
+                    f"of at least {chunk.n_tokens}."
                 )
             text, start = places.document.text, chunk.start
             middle = (start + chunk.end) // 2
