@@ -221,6 +221,7 @@ def _create(engine: EmbeddedQdrant, name: str, body: object) -> object:
         name,
         vectors_config=asked.vectors,
         sparse_vectors_config=asked.sparse_vectors,
+        hnsw_config=asked.hnsw_config,
         metadata=asked.metadata,
     )
 

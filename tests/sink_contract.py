@@ -15,13 +15,25 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from corral_sinks import Record, Schema, Sink, SinkError, VectorParams
+from corral_sinks import (
+    Record,
+    Schema,
+    Sink,
+    SinkError,
+    SparseParams,
+    SparseVector,
+    VectorParams,
+)
 
 OpenSink = Callable[..., Sink]
 
 SIZE = 8
 SCHEMA = Schema(
-    vectors={"dense": VectorParams(size=SIZE)},
+    vectors={
+        "dense": VectorParams(size=SIZE),
+        "multi": VectorParams(size=SIZE, multivector=True, indexed=False),
+    },
+    sparse_vectors={"words": SparseParams(idf=True), "weights": SparseParams()},
     metadata={"corral": {"model": "m", "dim": SIZE, "nested": [1, None, "é", True, 0.5]}},
     indexes=("metadata.source",),
 )
@@ -32,6 +44,11 @@ def vector(seed: int, size: int = SIZE) -> np.ndarray:
     """A random unit vector."""
     drawn = np.random.default_rng(seed).standard_normal(size).astype(np.float32)
     return drawn / np.linalg.norm(drawn)
+
+
+def sparse(indices: object, values: object) -> SparseVector:
+    """A sparse vector of these numbers."""
+    return SparseVector(indices=np.array(indices), values=np.array(values, np.float32))
 
 
 def record(number: int, source: str = "a.md", **changes: object) -> Record:
@@ -70,6 +87,7 @@ class SinkContract:
     def test_create_keeps_vectors_metadata_and_indexes(self, sink):
         schema = sink.schema()
         assert schema.vectors == SCHEMA.vectors
+        assert schema.sparse_vectors == SCHEMA.sparse_vectors
         assert schema.metadata == SCHEMA.metadata
         assert list(schema.indexes) == (["metadata.source"] if self.keeps_indexes else [])
 
@@ -85,6 +103,16 @@ class SinkContract:
         sink.upsert([record(number) for number in range(600)])
         assert sink.count() == 600
         assert len(sink.stored("a.md")) == 600
+
+    def test_records_have_vectors_of_every_kind_or_lack_some(self, sink):
+        kinds = {
+            "dense": vector(1),
+            "multi": np.stack([vector(2), vector(3)]),
+            "words": sparse([7, 0, 2**32 - 1], [0.5, 1, 2]),
+            "weights": sparse([3], [-1]),
+        }
+        sink.upsert([record(1, vectors=kinds), record(2, vectors={"weights": kinds["weights"]})])
+        assert sink.count() == 2
 
     def test_upsert_of_nothing_is_nothing(self, sink):
         sink.upsert([])
@@ -160,11 +188,23 @@ class SinkContract:
             ({"vectors": {"dense": np.zeros(SIZE, np.float32)}}, "norm 0"),
             ({"vectors": {"dense": np.full(SIZE, 1e-8, np.float32)}}, "norm 2.83e-08"),
             ({"vectors": {"other": vector(1)}}, "other.*'dense'"),
+            ({"vectors": {"multi": vector(1)}}, r"multi.*shape \(8,\), not \(n_rows, 8\)"),
+            ({"vectors": {"multi": np.ones((0, SIZE), np.float32)}}, r"multi.*shape \(0, 8\)"),
+            ({"vectors": {"multi": np.zeros((2, SIZE), np.float32)}}, "multi.*norm 0"),
+            ({"vectors": {"multi": np.ones((2**17 + 1, SIZE), np.float32)}}, "1,048,576 a point"),
+            ({"vectors": {"words": vector(1)}}, "'words' is dense, and the collection's is not"),
+            ({"vectors": {"dense": sparse([1], [1])}}, "'dense' is sparse, and the collection's"),
+            ({"vectors": {"words": sparse([1, 2], [1])}}, r"\(2,\) indices and \(1,\) values"),
+            ({"vectors": {"words": sparse([], [])}}, r"\(0,\) indices"),
+            ({"vectors": {"words": sparse([1, 1], [1, 2])}}, "an index twice"),
+            ({"vectors": {"words": sparse([-1], [1])}}, "no unsigned integer"),
+            ({"vectors": {"words": sparse([0.5], [1])}}, "no unsigned integer"),
+            ({"vectors": {"words": sparse([2**32], [1])}}, "index 4294967296"),
+            ({"vectors": {"words": sparse([1], [np.nan])}}, "words.*not finite"),
             ({"payload": {"metadata": {"source": "bad.md", "x": float("nan")}}}, "not JSON"),
             ({"payload": {"metadata": {"source": "bad.md", "x": "\ud800"}}}, "not JSON"),
             ({"payload": {"metadata": {"source": "bad.md", "x": object()}}}, "not JSON"),
         ],
-        ids=["short", "nan", "inf", "zero", "tiny", "name", "nan-payload", "surrogate", "object"],
     )
     def test_a_record_that_does_not_fit_is_refused_with_its_source_and_nothing_is_written(
         self, sink, fault, words

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 import numpy as np
 import pytest
 from qdrant_stand_in import QdrantStandIn
-from sink_contract import SCHEMA, SinkContract, record, vector
+from sink_contract import SCHEMA, SinkContract, record, sparse, vector
 
 from corral_sinks import SinkError, SinkOptions
 from corral_sinks.jsonl import JsonlSink
@@ -25,6 +25,35 @@ class SearchContract(SinkContract):
         assert [hit.id for hit in hits] == [record(number).id for number in expected]
         assert hits[0].score == pytest.approx(1.0, abs=1e-5)
         assert hits[0].payload == record(7).payload
+
+    def test_search_by_a_sparse_vector_ranks_by_the_dot_product(self, sink):
+        weights = {1: ([1, 2], [1, 1]), 2: ([2, 3], [3, 1]), 3: ([4], [9])}
+        sink.upsert(
+            [record(n, vectors={"weights": sparse(*given)}) for n, given in weights.items()]
+        )
+        hits = sink.search(sparse([2, 1], [1, 0.5]), vector_name="weights", limit=5)
+        assert [(hit.id, hit.score) for hit in hits] == [(record(2).id, 3), (record(1).id, 1.5)]
+
+    def test_an_index_that_few_records_have_weighs_more_under_idf(self, sink):
+        words = {1: [1, 2], 2: [1, 3], 3: [1, 4]}
+        sink.upsert(
+            [record(n, vectors={"words": sparse(given, [1, 1])}) for n, given in words.items()]
+        )
+        hits = sink.search(sparse([1, 3], [1, 1]), vector_name="words", limit=3)
+        assert hits[0].id == record(2).id
+        rare, common = (float(np.log((3 - n + 0.5) / (n + 0.5) + 1)) for n in (1, 3))
+        assert hits[0].score == pytest.approx(rare + common, abs=1e-5)
+        assert hits[1].score == pytest.approx(common, abs=1e-5)
+
+    def test_search_by_a_multivector_sums_each_rows_best(self, sink):
+        rows = {n: np.stack([vector(n), vector(n + 100), vector(n + 200)]) for n in range(9)}
+        sink.upsert([record(n, vectors={"multi": given}) for n, given in rows.items()])
+        query = np.stack([vector(4), vector(205)])
+        scores = {n: float((query @ given.T).max(axis=1).sum()) for n, given in rows.items()}
+        hits = sink.search(query, vector_name="multi", limit=9)
+        best = sorted(scores, key=scores.__getitem__, reverse=True)
+        assert [hit.id for hit in hits] == [record(n).id for n in best]
+        assert [hit.score for hit in hits] == pytest.approx([scores[n] for n in best], abs=1e-4)
 
     def test_search_by_an_unknown_name_or_a_wrong_vector_is_refused(self, sink):
         sink.upsert([record(1)])

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from corral.embedders import DENSE, DenseEmbedder, Embedder
 from corral.embeddings import GGUFEmbeddings
 from corral.errors import CollectionError, UsageError
 from corral.fingerprint import Fingerprint
-from corral.ingest import VECTOR_NAME
 from corral_sinks import Hit, SinkOptions
 from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink
 
@@ -54,7 +54,7 @@ class Collection:
                 opened.callback(embeddings.close)
             else:
                 _require_maker(held, embeddings, collection=target.collection)
-            self._embeddings = embeddings
+            self._embedder: Embedder = DenseEmbedder(embeddings)
             self._close = weakref.finalize(self, opened.pop_all().close)
 
     def nearest(
@@ -78,8 +78,8 @@ class Collection:
             SinkError: the store failed.
         """
         return self._sink.search(
-            self._embeddings.embed_query_row(query),
-            vector_name=VECTOR_NAME,
+            self._embedder.embed_query(query)[DENSE],
+            vector_name=DENSE,
             limit=limit,
             query_filter=query_filter,
             score_threshold=score_threshold,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from corral.calibration import recall
 from corral.discovery import SkippedFile, SourceFile, discover
+from corral.embedders import DenseEmbedder, Embedder
 from corral.embeddings import GGUFEmbeddings
 from corral.engine.pooling import PoolingType
 from corral.errors import (
@@ -30,14 +31,11 @@ from corral.reading import DEFAULT_MAX_BYTES
 from corral.report import Report
 from corral.verify import verify
 from corral_chunkers import Chunker, ChunkerError, Encoding
-from corral_sinks import Schema, Sink, SinkError, SinkOptions, VectorParams
+from corral_sinks import Schema, Sink, SinkError, SinkOptions
 
-__all__ = ["VECTOR_NAME", "IngestOptions", "ingest"]
+__all__ = ["IngestOptions", "fingerprint_of", "ingest"]
 
 log = logging.getLogger(__name__)
-
-VECTOR_NAME: Final = "dense"
-"""Of the vector that the model gives: always named, so that adding others changes no schema."""
 
 _Event = Pending | FileRead | FileLeft
 _SOURCE_FIELD: Final = "metadata.source"
@@ -137,12 +135,23 @@ def ingest(
                     'whole text to store; take a model that pools by "mean", "cls" or "last"'
                 )
             chunker = _make_chunker(options, embeddings)
-            fingerprint = fingerprint_of(embeddings, options.chunker, chunker)
-            is_new = _settle_schema(sink, existing, options, embeddings.dim, fingerprint)
+            embedder = DenseEmbedder(embeddings)
+            fingerprint = fingerprint_of(embeddings.model, embedder, options.chunker, chunker)
+            is_new = _settle_schema(sink, existing, options, embedder, fingerprint)
             gone = [] if is_new else _gone(sink, options, files)
             if gone and not options.dry_run and not may_prune(gone):
                 gone = []
-            run = _Run(options, files, sink, embeddings, chunker, report, gone, is_new=is_new)
+            run = _Run(
+                options,
+                files,
+                sink,
+                embeddings,
+                embedder,
+                chunker,
+                report,
+                gone,
+                is_new=is_new,
+            )
             run.go(progress)
     return report
 
@@ -169,16 +178,18 @@ def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker
     return make(_ModelTokenizer(embeddings), size=size, overlap=options.chunk_overlap)
 
 
-def fingerprint_of(embeddings: GGUFEmbeddings, chunker_name: str, chunker: Chunker) -> Fingerprint:
+def fingerprint_of(
+    model: str, embedder: Embedder, chunker_name: str, chunker: Chunker
+) -> Fingerprint:
     """Name every setting that a vector or a chunk depends on."""
     chunker_settings = {
         f"chunker.{name}": value for name, value in sorted(chunker.settings.items())
     }
     return Fingerprint(
-        model=embeddings.model,
+        model=model,
         fields={
             "schema_version": SCHEMA_VERSION,
-            **embeddings.settings,
+            **embedder.settings,
             "chunker": chunker_name,
             **chunker_settings,
         },
@@ -189,13 +200,14 @@ def _settle_schema(
     sink: Sink,
     existing: Schema | None,
     options: IngestOptions,
-    dim: int,
+    embedder: Embedder,
     fingerprint: Fingerprint,
 ) -> bool:
     """Create the collection, or refuse one that is of other settings; say whether it is new."""
     collection = options.target.collection
     wanted = Schema(
-        vectors={VECTOR_NAME: VectorParams(size=dim)},
+        vectors=embedder.specs.dense,
+        sparse_vectors=embedder.specs.sparse,
         metadata=fingerprint.to_metadata(),
         indexes=(_SOURCE_FIELD,),
     )
@@ -205,12 +217,19 @@ def _settle_schema(
         return True
     held = Fingerprint.from_metadata(existing.metadata, collection=collection)
     held.require_equal(fingerprint, collection=collection)
-    if existing.vectors.get(VECTOR_NAME) != wanted.vectors[VECTOR_NAME]:
-        raise CollectionError(
-            f"collection {collection!r} has the vectors {dict(existing.vectors)}; this run writes "
-            f"{dict(wanted.vectors)}. Take another --collection"
-        )
+    _require_vectors(existing, wanted, collection=collection)
     return False
+
+
+def _require_vectors(held: Schema, wanted: Schema, *, collection: str) -> None:
+    """Refuse a collection whose vectors are not those that its fingerprint stands for."""
+    kinds = (held.vectors, wanted.vectors), (held.sparse_vectors, wanted.sparse_vectors)
+    for there, ours in kinds:
+        if any(there.get(name) != params for name, params in ours.items()):
+            raise CollectionError(
+                f"collection {collection!r} has the vectors {dict(there)}; this run writes "
+                f"{dict(ours)}. Take another --collection"
+            )
 
 
 def _create(sink: Sink, wanted: Schema) -> Schema | None:
@@ -243,6 +262,7 @@ class _Run:
     files: Sequence[SourceFile | SkippedFile]
     sink: Sink
     embeddings: GGUFEmbeddings
+    embedder: Embedder
     chunker: Chunker
     report: Report
     gone: Sequence[str]
@@ -286,10 +306,10 @@ class _Run:
         verify(self.sink, self.report, before=before)
 
     def _store(self, sizes: Mapping[str, int], progress: Progress) -> None:
-        writer = Writer(self.sink, self.lock, self.report, vector_name=VECTOR_NAME, sizes=sizes)
+        writer = Writer(self.sink, self.lock, self.report, sizes=sizes)
         run_pipeline(
             self._calibrated(self._prepared()),
-            embed=self.embeddings.embed_checked,
+            embed=self.embedder.embed,
             writer=writer,
             progress=progress,
         )
@@ -323,8 +343,13 @@ class _Run:
             self.sink.flush()
 
     def _plan(self, sizes: Mapping[str, int], progress: Progress) -> None:
-        dim = self.embeddings.dim
-        plan(self._prepared(), self.report, dim=dim, sizes=sizes, progress=progress)
+        plan(
+            self._prepared(),
+            self.report,
+            vector_bytes=self.embedder.specs.n_bytes,
+            sizes=sizes,
+            progress=progress,
+        )
         self._prune()
         known = recall(str(self.embeddings.settings["model_sha256"]))
         if known is not None:

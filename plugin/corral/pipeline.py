@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from corral.embeddings import Embedded
+from corral.embedders import ChunkVectors
 from corral.prepare import FileLeft, FileRead, Pending, payload
 from corral.report import FileReport, LostChunk, Report
 from corral_sinks import Record, Sink
@@ -42,7 +42,7 @@ class Progress(Protocol):
 @dataclass(frozen=True, slots=True)
 class _BatchEmbedded:
     batch: Sequence[Pending]
-    embedded: Embedded
+    results: Sequence[ChunkVectors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Threads:
     def __init__(
         self,
         prepared: Iterator[Pending | FileRead | FileLeft],
-        embed: Callable[[Sequence[str]], Embedded],
+        embed: Callable[[Sequence[Pending]], Sequence[ChunkVectors]],
     ) -> None:
         self._prepared = prepared
         self._embed = embed
@@ -140,8 +140,7 @@ class _Threads:
 
     def _embed_batches(self) -> None:
         while (batch := self._get(self._batches)) is not None:
-            embedded = self._embed([pending.chunk.text for pending in batch])
-            self._put(self._events, _BatchEmbedded(batch, embedded))
+            self._put(self._events, _BatchEmbedded(batch, self._embed(batch)))
         self._put(self._events, None)
 
 
@@ -164,10 +163,9 @@ class Writer:
         lock: threading.Lock,
         report: Report,
         *,
-        vector_name: str,
         sizes: Mapping[str, int],
     ) -> None:
-        """Write records with one vector of this name to the sink, holding the lock meanwhile.
+        """Write records to the sink, holding the lock meanwhile.
 
         `sizes` are the files' bytes by source, for the progress.
         """
@@ -175,7 +173,6 @@ class Writer:
         self._sink = sink
         self._lock = lock
         self.report = report
-        self._vector_name = vector_name
         self._open: dict[str, FileRead] = {}
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self._flushed_at = time.monotonic()
@@ -200,7 +197,7 @@ class Writer:
 
     def _write(self, event: _BatchEmbedded | FileRead | FileLeft) -> None:
         if isinstance(event, _BatchEmbedded):
-            self._store(event.batch, event.embedded)
+            self._store(event.batch, event.results)
             touched = {pending.file.source for pending in event.batch}
         elif isinstance(event, FileRead):
             self._open[event.file.source] = event
@@ -213,28 +210,20 @@ class Writer:
             if read and self._tallies[source].settled == read.n_pending:
                 self._finish(self._open.pop(source), self._tallies.pop(source))
 
-    def _store(self, batch: Sequence[Pending], embedded: Embedded) -> None:
+    def _store(self, batch: Sequence[Pending], results: Sequence[ChunkVectors]) -> None:
         records = []
-        for number, pending in enumerate(batch):
+        for pending, result in zip(batch, results, strict=True):
             tally = self._tallies[pending.file.source]
             tally.settled += 1
-            info = embedded.infos[number]
-            if number in embedded.defects:
+            if result.defect is not None:
                 self.report.quarantined += 1
-                tally.lost.append(_lost(pending, embedded.defects[number]))
+                tally.lost.append(_lost(pending, result.defect))
                 continue
-            metadata = {**pending.metadata, "truncated": info.truncated}
-            records.append(
-                Record(
-                    id=pending.id,
-                    vectors={self._vector_name: embedded.vectors[number]},
-                    payload=payload(pending.chunk.text, metadata),
-                )
-            )
-            tally.tokens += info.n_tokens
-            tally.truncated += info.truncated
-            self.report.tokens += info.n_tokens
-            self.report.truncated += info.truncated
+            records.append(_record(pending, result))
+            tally.tokens += result.n_tokens
+            tally.truncated += result.truncated
+            self.report.tokens += result.n_tokens
+            self.report.truncated += result.truncated
         self._sink.upsert(records)
         self.report.embedded += len(records)
 
@@ -270,6 +259,15 @@ class Writer:
             log.info("%s %s: %d chunks", entry.status, entry.source, entry.chunks)
 
 
+def _record(pending: Pending, result: ChunkVectors) -> Record:
+    metadata = {**pending.metadata, "truncated": result.truncated, **result.metadata}
+    return Record(
+        id=pending.id,
+        vectors=result.vectors,
+        payload=payload(pending.chunk.text, metadata),
+    )
+
+
 def _lost(pending: Pending, found: str) -> LostChunk:
     start, end = pending.chunk.start, pending.chunk.end
     log.warning(
@@ -289,7 +287,7 @@ def _words(lost: Sequence[LostChunk]) -> str:
 def run_pipeline(
     prepared: Iterator[Pending | FileRead | FileLeft],
     *,
-    embed: Callable[[Sequence[str]], Embedded],
+    embed: Callable[[Sequence[Pending]], Sequence[ChunkVectors]],
     writer: Writer,
     progress: Progress,
 ) -> None:
@@ -297,7 +295,7 @@ def run_pipeline(
 
     Args:
         prepared: is iterated in a thread of its own.
-        embed: turns texts into vectors; called from several threads.
+        embed: computes the vectors of chunks; called from several threads.
         writer: stores and counts, also where this raises.
         progress: is told after every event.
 

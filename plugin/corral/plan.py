@@ -16,7 +16,7 @@ def plan(
     prepared: Iterator[Pending | FileRead | FileLeft],
     report: Report,
     *,
-    dim: int,
+    vector_bytes: int,
     sizes: Mapping[str, int],
     progress: Progress,
 ) -> None:
@@ -25,7 +25,7 @@ def plan(
     Args:
         prepared: the chunks of each file, then what else the store must do for it.
         report: to count in.
-        dim: length of a vector, whose values take four bytes each.
+        vector_bytes: that a chunk's vectors take.
         sizes: the files' bytes by source, for the progress.
         progress: is told after every file.
     """
@@ -33,7 +33,8 @@ def plan(
     for event in prepared:
         if isinstance(event, Pending):
             tokens += event.chunk.n_tokens
-            report.bytes_to_write += 4 * dim + _n_bytes(payload(event.chunk.text, event.metadata))
+            content = payload(event.chunk.text, event.metadata)
+            report.bytes_to_write += vector_bytes + _n_bytes(content)
             continue
         if isinstance(event, FileRead):
             _read(event, tokens, report)

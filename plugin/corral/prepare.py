@@ -1,4 +1,4 @@
-"""From files to chunks that want a vector, and to what else the store must do for each file."""
+"""From files to chunks that want vectors, and to what else the store must do for each file."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +20,18 @@ Stored = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A chunk that wants a vector."""
+    """A chunk that wants vectors.
+
+    Args:
+        file: that it is from.
+        document: what was read of the file, whole.
+        chunk: of the document.
+        id: of the record.
+        metadata: of the record's payload.
+    """
 
     file: SourceFile
+    document: Document
     chunk: Chunk
     id: str
     metadata: Mapping[str, Any]
@@ -34,7 +43,7 @@ class FileRead:
 
     Args:
         file: which.
-        n_pending: its chunks that want a vector; each was yielded before.
+        n_pending: its chunks that want vectors; each was yielded before.
         n_reused: its chunks that the store has.
         moved: payloads to replace, by id, of reused chunks that stand elsewhere now.
         stale: ids in the store that the file no longer has.
@@ -140,7 +149,7 @@ def _cut(file: SourceFile, text: str, chunker: Chunker, model: str) -> Iterator[
             "model": model,
             **_place(document, chunk),
         }
-        yield Pending(file, chunk, ids.next(hashed), metadata)
+        yield Pending(file, document, chunk, ids.next(hashed), metadata)
 
 
 def _place(document: Document, chunk: Chunk) -> dict[str, object]:

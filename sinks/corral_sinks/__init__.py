@@ -21,6 +21,9 @@ __all__ = [
     "SinkFactory",
     "SinkOptions",
     "SinkUnavailableError",
+    "SparseParams",
+    "SparseVector",
+    "Vector",
     "VectorParams",
 ]
 
@@ -53,15 +56,31 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorParams:
-    """One named dense vector of a collection.
+    """One named dense vector, or multivector, of a collection.
 
     Args:
-        size: dimensions.
+        size: dimensions; of a multivector those of each of its rows.
         distance: "cosine" is what corral writes; another one may be found in a foreign collection.
+        multivector: whether a record has any number of rows under this name, compared by MaxSim.
+        indexed: whether searches by it go through a graph (HNSW); one that only orders anew what
+            another vector found needs none.
     """
 
     size: int
     distance: str = "cosine"
+    multivector: bool = False
+    indexed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseParams:
+    """One named sparse vector of a collection; its values are compared by their dot product.
+
+    Args:
+        idf: whether the store weighs each index by how few of its records have it, as BM25 wants.
+    """
+
+    idf: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +88,33 @@ class Schema:
     """What a collection is made of.
 
     Args:
-        vectors: its dense vectors by name.
+        vectors: its dense vectors and multivectors by name.
+        sparse_vectors: its sparse vectors by name.
         metadata: JSON kept with the collection (corral keeps its fingerprint there).
         indexes: payload fields that carry a keyword index.
     """
 
     vectors: Mapping[str, VectorParams]
+    sparse_vectors: Mapping[str, SparseParams] = field(default_factory=dict)
     metadata: Mapping[str, JSON] = field(default_factory=dict)
     indexes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseVector:
+    """Values at a few of 2**32 dimensions.
+
+    Args:
+        indices: (n,) unsigned integers under 2**32, each once, in any order; n is at least 1.
+        values: (n,) float32, finite.
+    """
+
+    indices: NDArray[np.uint32]
+    values: NDArray[np.float32]
+
+
+Vector = NDArray[np.float32] | SparseVector
+"""A dense vector (size,), a multivector (n_rows, size), or a sparse one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +123,12 @@ class Record:
 
     Args:
         id: a UUID in its canonical text form.
-        vectors: name to (size,) float32.
+        vectors: by name, of the kinds that the schema says; a record may lack some of them.
         payload: JSON; LangChain's layout is `page_content` and `metadata`.
     """
 
     id: str
-    vectors: Mapping[str, NDArray[np.float32]]
+    vectors: Mapping[str, Vector]
     payload: Mapping[str, JSON]
 
 
@@ -99,10 +137,10 @@ class Sink(Protocol):
 
     Law: `upsert` is idempotent by id, and all of it survives the death of the process when it
     returns, or it raises; `stored(source)` sees what was upserted before; a record that does not
-    fit the schema (an undeclared vector, a wrong length, a value that is not finite, no direction
-    under cosine, a payload that is not JSON) is refused with its source, and nothing of that call
-    is written; closing twice is harmless, and a closed sink raises SinkError. Only SinkError and
-    its kin are raised. Methods may be called from any one thread at a time.
+    fit the schema (an undeclared vector, one of another kind or length, a value that is not finite,
+    no direction under cosine, a payload that is not JSON) is refused with its source, and nothing
+    of that call is written; closing twice is harmless, and a closed sink raises SinkError. Only
+    SinkError and its kin are raised. Methods may be called from any one thread at a time.
     """
 
     def schema(self) -> Schema | None:

@@ -14,9 +14,17 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from corral_sinks import JSON, Record, Schema, SinkError, SinkOptions, VectorParams
+from corral_sinks import (
+    JSON,
+    Record,
+    Schema,
+    SinkError,
+    SinkOptions,
+    SparseParams,
+    SparseVector,
+    Vector,
+    VectorParams,
+)
 from corral_sinks._checks import check_payload, check_record, source_of
 from corral_sinks._files import collection_name, sync_folder
 from corral_sinks._lock import OwnerLock
@@ -249,9 +257,17 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 def _entry(record: Record) -> dict[str, Any]:
     return {
         "id": record.id,
-        "vectors": {name: np.asarray(vector).tolist() for name, vector in record.vectors.items()},
+        "vectors": {name: _numbers(vector) for name, vector in record.vectors.items()},
         "payload": record.payload,
     }
+
+
+def _numbers(vector: Vector) -> JSON:
+    """A sparse vector is an object of `indices` and `values`, any other one lists of numbers."""
+    if isinstance(vector, SparseVector):
+        return {"indices": vector.indices.tolist(), "values": vector.values.tolist()}
+    numbers: JSON = vector.tolist()
+    return numbers
 
 
 def _read_header(line: bytes, file: Path) -> Schema:
@@ -262,4 +278,10 @@ def _read_header(line: bytes, file: Path) -> Schema:
         )
     schema = header["schema"]
     vectors = {name: VectorParams(**params) for name, params in schema["vectors"].items()}
-    return Schema(vectors=vectors, metadata=schema["metadata"], indexes=schema["indexes"])
+    sparse = schema.get("sparse_vectors", {})
+    return Schema(
+        vectors=vectors,
+        sparse_vectors={name: SparseParams(**params) for name, params in sparse.items()},
+        metadata=schema["metadata"],
+        indexes=schema["indexes"],
+    )

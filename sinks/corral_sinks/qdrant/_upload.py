@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from corral_sinks import Record, SinkUnavailableError
+from corral_sinks import Record, SinkUnavailableError, SparseVector, Vector
 from corral_sinks.qdrant._errors import TransientError
 
 __all__ = ["Limits", "batches", "record_bytes", "retried"]
@@ -50,8 +50,12 @@ class Limits:
 
 def record_bytes(record: Record, payload_bytes: int) -> int:
     """Bytes of a record as JSON, rather too many than too few."""
-    floats = sum(vector.size for vector in record.vectors.values())
-    return _BYTES_PER_POINT + payload_bytes + _BYTES_PER_FLOAT * floats
+    numbers = sum(map(_n_numbers, record.vectors.values()))
+    return _BYTES_PER_POINT + payload_bytes + _BYTES_PER_FLOAT * numbers
+
+
+def _n_numbers(vector: Vector) -> int:
+    return 2 * len(vector.values) if isinstance(vector, SparseVector) else vector.size
 
 
 def batches(sized: Iterable[tuple[_T, int]], limits: Limits) -> Iterator[list[_T]]:

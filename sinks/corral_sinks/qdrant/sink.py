@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from qdrant_client import QdrantClient, models
 
 from corral_sinks import (
@@ -16,11 +14,12 @@ from corral_sinks import (
     SinkError,
     SinkOptions,
     SinkUnavailableError,
-    VectorParams,
+    Vector,
 )
-from corral_sinks._checks import check_payload, check_record, source_of, vector_fault
+from corral_sinks._checks import check_payload, check_record, fault_of, source_of
 from corral_sinks.qdrant._clients import MemoryQdrant, connect, place_of
 from corral_sinks.qdrant._errors import Place, TooLargeError, TransientError, mapped_errors
+from corral_sinks.qdrant._schema import created, schema_of, vector_of
 from corral_sinks.qdrant._upload import Limits, batches, record_bytes, retried
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
 
@@ -117,7 +116,7 @@ class QdrantSink:
         client = self.client
         if not self._call(lambda _: client.collection_exists(self._name)):
             return None
-        self._schema = _schema_of(self._call(lambda _: client.get_collection(self._name)))
+        self._schema = schema_of(self._call(lambda _: client.get_collection(self._name)))
         return self._schema
 
     def _known_schema(self) -> Schema:
@@ -141,11 +140,7 @@ class QdrantSink:
             if not client.collection_exists(self._name):
                 client.create_collection(
                     self._name,
-                    vectors_config={
-                        name: models.VectorParams(size=params.size, distance=_distance(params))
-                        for name, params in schema.vectors.items()
-                    },
-                    metadata=dict(schema.metadata),
+                    **created(schema),
                     timeout=seconds,
                 )
 
@@ -305,7 +300,7 @@ class QdrantSink:
 
     def search(
         self,
-        vector: NDArray[np.float32],
+        vector: Vector,
         *,
         vector_name: str,
         limit: int,
@@ -315,7 +310,7 @@ class QdrantSink:
         """Return the records nearest to a vector, best first; many threads may search at once.
 
         Args:
-            vector: (size,) float32.
+            vector: of the kind that the schema says.
             vector_name: which of the schema's vectors to compare with.
             limit: most records to return.
             query_filter: that they must meet; None takes all.
@@ -326,19 +321,13 @@ class QdrantSink:
             SinkError: there is no such vector, or it has another size.
         """
         client = self.client
-        params = self._known_schema().vectors.get(vector_name)
-        if params is None:
-            raise SinkError(
-                f"collection {self._name!r} has no vector {vector_name!r}; it has "
-                f"{sorted(self._known_schema().vectors)}."
-            )
-        fault = vector_fault(vector, params.size, directed=params.distance == "cosine")
+        fault = fault_of(vector_name, vector, self._known_schema())
         if fault is not None:
             raise SinkError(f"the query vector for {vector_name!r} {fault}.")
         found = self._call(
             lambda seconds: client.query_points(
                 self._name,
-                query=vector.tolist(),
+                query=vector_of(vector),
                 using=vector_name or None,
                 query_filter=query_filter,
                 limit=limit,
@@ -375,7 +364,7 @@ class QdrantSink:
 def _point(record: Record) -> models.PointStruct:
     return models.PointStruct(
         id=record.id,
-        vector={name: vector.tolist() for name, vector in record.vectors.items()},
+        vector={name: vector_of(vector) for name, vector in record.vectors.items()},
         payload=dict(record.payload),
     )
 
@@ -394,26 +383,3 @@ def _refuse_unapplied(result: models.UpdateResult, place: Place) -> None:
         raise TransientError(
             f"{place.name} has accepted a write but not applied it ({result.status.value})."
         )
-
-
-def _distance(params: VectorParams) -> models.Distance:
-    try:
-        return models.Distance[params.distance.upper()]
-    except KeyError as error:
-        raise SinkError(
-            f"Qdrant has no distance {params.distance!r}; it has "
-            f"{', '.join(known.name.lower() for known in models.Distance)}."
-        ) from error
-
-
-def _schema_of(info: models.CollectionInfo) -> Schema:
-    given = info.config.params.vectors
-    vectors = {"": given} if isinstance(given, models.VectorParams) else given or {}
-    return Schema(
-        vectors={
-            name: VectorParams(size=params.size, distance=params.distance.name.lower())
-            for name, params in vectors.items()
-        },
-        metadata=info.config.metadata or {},
-        indexes=sorted(info.payload_schema),
-    )

@@ -1,0 +1,82 @@
+"""The sinks' schema and vectors in Qdrant's models, and back."""
+
+from typing import Any
+
+from qdrant_client import models
+
+from corral_sinks import Schema, SinkError, SparseParams, SparseVector, Vector, VectorParams
+
+__all__ = ["created", "schema_of", "vector_of"]
+
+_NO_GRAPH = models.HnswConfigDiff(m=0)
+
+
+def created(schema: Schema) -> dict[str, Any]:
+    """Give the arguments of `create_collection` that make a collection of this schema.
+
+    Raises:
+        SinkError: a setting that Qdrant has not; names it.
+    """
+    sparse = {name: _sparse(params) for name, params in schema.sparse_vectors.items()}
+    return {
+        "vectors_config": {name: _dense(params) for name, params in schema.vectors.items()},
+        "sparse_vectors_config": sparse or None,
+        "metadata": dict(schema.metadata),
+    }
+
+
+def _dense(params: VectorParams) -> models.VectorParams:
+    return models.VectorParams(
+        size=params.size,
+        distance=_distance(params),
+        multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
+        if params.multivector
+        else None,
+        hnsw_config=None if params.indexed else _NO_GRAPH,
+    )
+
+
+def _distance(params: VectorParams) -> models.Distance:
+    try:
+        return models.Distance[params.distance.upper()]
+    except KeyError as error:
+        raise SinkError(
+            f"Qdrant has no distance {params.distance!r}; it has "
+            f"{', '.join(known.name.lower() for known in models.Distance)}."
+        ) from error
+
+
+def _sparse(params: SparseParams) -> models.SparseVectorParams:
+    return models.SparseVectorParams(modifier=models.Modifier.IDF if params.idf else None)
+
+
+def schema_of(info: models.CollectionInfo) -> Schema:
+    """Read a collection's schema; a single unnamed vector has the name ""."""
+    params = info.config.params
+    given = params.vectors
+    vectors = {"": given} if isinstance(given, models.VectorParams) else given or {}
+    return Schema(
+        vectors={name: _dense_of(found) for name, found in vectors.items()},
+        sparse_vectors={
+            name: SparseParams(idf=found.modifier is models.Modifier.IDF)
+            for name, found in (params.sparse_vectors or {}).items()
+        },
+        metadata=info.config.metadata or {},
+        indexes=sorted(info.payload_schema),
+    )
+
+
+def _dense_of(found: models.VectorParams) -> VectorParams:
+    return VectorParams(
+        size=found.size,
+        distance=found.distance.name.lower(),
+        multivector=found.multivector_config is not None,
+        indexed=found.hnsw_config is None or found.hnsw_config.m != 0,
+    )
+
+
+def vector_of(vector: Vector) -> Any:  # noqa: ANN401 - list, list of lists or SparseVector
+    """Give a vector as Qdrant's client takes it."""
+    if isinstance(vector, SparseVector):
+        return models.SparseVector(indices=vector.indices.tolist(), values=vector.values.tolist())
+    return vector.tolist()
