@@ -3,8 +3,9 @@
 import json
 from contextlib import closing
 
+import numpy as np
 import pytest
-from sink_contract import SCHEMA, record
+from sink_contract import SCHEMA, record, sparse
 
 from corral_sinks import SinkError, SinkOptions, SinkUnavailableError
 from corral_sinks.jsonl import JsonlSink
@@ -34,13 +35,24 @@ def test_each_record_is_a_line_of_json_after_the_header(sink, file):
     sink.upsert([record(1), record(2)])
     header, first, second = lines(file)
     assert header["corral_jsonl"] == 1
-    assert header["schema"]["vectors"] == {"dense": {"size": 8, "distance": "cosine"}}
+    dense = {"size": 8, "distance": "cosine", "multivector": False, "indexed": True}
+    assert header["schema"]["vectors"]["dense"] == dense
+    assert header["schema"]["sparse_vectors"]["words"] == {"idf": True}
     assert first == {
         "id": record(1).id,
         "vectors": {"dense": record(1).vectors["dense"].tolist()},
         "payload": record(1).payload,
     }
     assert second["id"] == record(2).id
+
+
+def test_a_sparse_vector_is_an_object_and_a_multivector_a_list_of_lists(sink, file):
+    vectors = {"words": sparse([7, 0], [0.5, 1]), "multi": np.eye(8, dtype=np.float32)[:2]}
+    sink.upsert([record(1, vectors=vectors)])
+    assert lines(file)[1]["vectors"] == {
+        "words": {"indices": [7, 0], "values": [0.5, 1.0]},
+        "multi": np.eye(8)[:2].tolist(),
+    }
 
 
 def test_closing_leaves_one_line_for_each_record(sink, file):
