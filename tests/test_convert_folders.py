@@ -511,3 +511,59 @@ def test_a_wordpiece_with_another_normalizer_is_refused(folder):
     path = folder("bert")
     edit(path / "tokenizer.json", lambda fast: fast.update(normalizer={"type": "NFKC"}))
     refused(path, "with the normalizer NFKC; .* WordPiece and BertNormalizer only")
+
+
+# SentencePiece's BPE
+
+
+BLANKS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "pre_tokenizer", "prefixed"),
+    [
+        ({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, BLANKS]}, None,
+         True),
+        (BLANKS, None, False),
+        (None, METASPACE, True),
+        (None, METASPACE | {"prepend_scheme": "never"}, False),
+    ],
+)  # fmt: skip
+def test_llama_2s_blank_in_front_is_kept(folder, normalizer, pre_tokenizer, prefixed):
+    path = folder("llama-2")
+    edit(
+        path / "tokenizer.json",
+        lambda fast: fast.update(normalizer=normalizer, pre_tokenizer=pre_tokenizer),
+    )
+    assert converted(path).metadata["tokenizer.ggml.add_space_prefix"] is prefixed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fast: fast.update(normalizer={"type": "NFKC"}),
+        lambda fast: fast.update(normalizer=None, pre_tokenizer={"type": "Whitespace"}),
+        lambda fast: fast.update(normalizer=None, pre_tokenizer=METASPACE | {"split": True}),
+    ],
+)
+def test_another_treatment_of_blanks_than_llama_2s_is_refused(folder, change):
+    path = folder("llama-2")
+    edit(path / "tokenizer.json", change)
+    refused(path, "treats blanks in a way")
+
+
+def test_llama_2s_vocabulary_without_an_unknown_token_is_refused(folder):
+    path = folder("llama-2")
+    edit(path / "tokenizer.json", lambda fast: fast["model"].update(unk_token=None))
+    refused(path, "no token for what is unknown")
+
+
+def test_bytes_of_llama_2_are_bytes(folder):
+    metadata = converted(folder("llama-2")).metadata
+    kinds = dict(
+        zip(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"], strict=True)
+    )
+    assert kinds["<0x0A>"] == 6
+    assert kinds["<unk>"] == 2
+    assert kinds["<s>"] == 3

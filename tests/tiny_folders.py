@@ -16,7 +16,7 @@ import numpy as np
 from gguf import TokenType
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
-from tiny_vocabularies import Vocabulary, bpe, unigram, wordpiece
+from tiny_vocabularies import Vocabulary, bpe, spm, unigram, wordpiece
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 __all__ = ["EMBEDDING", "KINDS", "PAIRS", "RERANKING", "TEXTS", "weights_sha256", "write"]
@@ -178,6 +178,34 @@ def _llama() -> Tokenizer:
     begin = ("<|begin_of_text|>", tokenizer.token_to_id("<|begin_of_text|>"))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<|begin_of_text|> $A", special_tokens=[begin]
+    )
+    return tokenizer
+
+
+def _llama2() -> Tokenizer:
+    """SentencePiece's BPE with byte fallback as transformers has it, ending as e5-mistral's."""
+    vocabulary = spm(400)
+    tokens = [
+        token
+        for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+        if kind != TokenType.UNUSED
+    ]
+    ids = {token: i for i, token in enumerate(tokens)}
+    cuts = ((token[:cut], token[cut:]) for token in tokens for cut in range(1, len(token)))
+    merges = sorted(
+        (pair for pair in cuts if ids.keys() >= set(pair)),
+        key=lambda pair: (vocabulary.scores[ids["".join(pair)]], len(pair[0])),
+        reverse=True,
+    )
+    tokenizer = Tokenizer(
+        models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", ids["<s>"]), ("</s>", ids["</s>"])]
     )
     return tokenizer
 
@@ -388,6 +416,14 @@ KINDS: Final[Mapping[str, _Kind]] = {
         tokenizer=_llama,
         special={"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"},
         pooling="mean",
+    ),
+    "llama-2": _Kind(
+        config=_causal_config("llama", "LlamaForCausalLM", _QWEN3_ROPE),
+        shapes=_causal("model.", vocab=_VOCAB, head_norms=False)
+        | {"lm_head.weight": (_VOCAB, _HIDDEN)},
+        tokenizer=_llama2,
+        special={"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+        pooling="lasttoken",
     ),
 }
 EMBEDDING: Final = tuple(name for name, kind in KINDS.items() if kind.pooling)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from corral.errors import ModelError
-from corral.models.convert import bpe
+from corral.models.convert import bpe, spm
 from corral.models.convert.common import embedding_metadata, limit_metadata, rank_metadata
 from corral.models.convert.tensors import changed, take
+from corral.models.convert.vocabulary import require_fast
 from corral.models.convert.writer import Conversion, Tensor
 
 if TYPE_CHECKING:
@@ -96,10 +97,17 @@ def describe(checkpoint: Checkpoint, pooling: str | None) -> Conversion:
             **_sizes(checkpoint, kind),
             **_purpose(checkpoint, kind, pooling, head),
             **limit_metadata(checkpoint),
-            **bpe.metadata(checkpoint),
+            **_vocabulary(checkpoint),
         },
         tensors=tensors,
     )
+
+
+def _vocabulary(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the tokenizer: GPT-2's kind of BPE, or Llama 2's."""
+    if spm.is_spm(require_fast(checkpoint, "BPE")):
+        return spm.metadata(checkpoint)
+    return bpe.metadata(checkpoint)
 
 
 def _check(checkpoint: Checkpoint, kind: str) -> None:
