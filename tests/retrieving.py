@@ -24,18 +24,25 @@ TEXTS = {
 }
 
 
-def write(folder: Path, *, model: tiny_models.TinyModel = BERT, **place: Any) -> dict[str, Any]:
+def write(
+    folder: Path,
+    *,
+    model: tiny_models.TinyModel = BERT,
+    options: dict[str, Any] | None = None,
+    **place: Any,
+) -> dict[str, Any]:
     """Ingest the texts into the collection "docs", each a chunk; return where a retriever is to."""
     for name, text in TEXTS.items():
         (folder / name).write_text(text)
-    options = IngestOptions(
+    given = IngestOptions(
         paths=[folder],
         target=SinkOptions(collection="docs", **place),
         model=str(model.path),
         model_options={"query_prefix": PREFIX},
         chunk_size=40,
+        **(options or {}),
     )
-    ingest(options, progress=lambda *_, **__: None)
+    ingest(given, progress=lambda *_, **__: None)
     return {"collection": "docs", **place}
 
 

@@ -6,17 +6,28 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from corral.embeddings import GGUFEmbeddings
+    from corral.ranking import RankingOptions
     from corral.reranker import GGUFReranker
     from corral.retriever import CorralRetriever
+    from corral.sparse_embeddings import BM25Embeddings
 
-__all__ = ["CorralRetriever", "GGUFEmbeddings", "GGUFReranker", "__version__"]
+__all__ = [
+    "BM25Embeddings",
+    "CorralRetriever",
+    "GGUFEmbeddings",
+    "GGUFReranker",
+    "RankingOptions",
+    "__version__",
+]
 
 __version__ = version("corral")
 
 _HOMES = {
+    "BM25Embeddings": "corral.sparse_embeddings",
     "CorralRetriever": "corral.retriever",
     "GGUFEmbeddings": "corral.embeddings",
     "GGUFReranker": "corral.reranker",
+    "RankingOptions": "corral.ranking",
 }
 
 

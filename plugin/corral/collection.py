@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from corral.embedders import DENSE, DenseEmbedder, Embedder
+from corral.embedders import Combined, DenseEmbedder, Embedder
 from corral.embeddings import GGUFEmbeddings
 from corral.errors import CollectionError, UsageError
 from corral.fingerprint import Fingerprint
+from corral.ranking import RankingOptions, ranking_of
+from corral.sparse import Bm25Embedder
 from corral_sinks import Hit, SinkOptions
 from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink
 
@@ -16,6 +18,7 @@ __all__ = ["Collection", "embeddings_for", "n_candidates"]
 
 _FETCH_TIMES: Final = 4
 _FETCH_LEAST: Final = 20
+_ALL_VECTORS: Final = RankingOptions()
 
 
 class Collection:
@@ -54,7 +57,7 @@ class Collection:
                 opened.callback(embeddings.close)
             else:
                 _require_maker(held, embeddings, collection=target.collection)
-            self._embedder: Embedder = DenseEmbedder(embeddings)
+            self._embedder = _embedder_of(held, embeddings)
             self._close = weakref.finalize(self, opened.pop_all().close)
 
     def nearest(
@@ -64,25 +67,33 @@ class Collection:
         limit: int,
         query_filter: Filter | None = None,
         score_threshold: float | None = None,
+        ranking: RankingOptions = _ALL_VECTORS,
     ) -> Sequence[Hit]:
-        """Return the chunks nearest to a query, best first, with their cosine similarities.
+        """Return the chunks nearest to a query, best first.
+
+        Their scores are cosine similarities, or those of the fusion where the collection has
+        several vectors to find chunks by.
 
         Args:
             query: the question; the model's query prefix is put before it.
             limit: most chunks to return.
             query_filter: that they must meet; None takes all.
-            score_threshold: least cosine similarity; None takes all.
+            score_threshold: least score; None takes all.
+            ranking: how the vectors are used.
 
         Raises:
+            UsageError: an option of the ranking is out of range.
             EngineError: the model failed, or is closed.
             SinkError: the store failed.
         """
-        return self._sink.search(
-            self._embedder.embed_query(query)[DENSE],
-            vector_name=DENSE,
-            limit=limit,
-            query_filter=query_filter,
-            score_threshold=score_threshold,
+        specs = self._embedder.specs
+        asked = ranking_of(
+            self._embedder.embed_query(query), [*specs.dense, *specs.sparse], ranking, limit=limit
+        )
+        if asked is None:
+            return []
+        return self._sink.rank(
+            asked, limit=limit, query_filter=query_filter, score_threshold=score_threshold
         )
 
     def close(self) -> None:
@@ -150,6 +161,13 @@ def _fingerprint(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
             f"there is no collection {target.collection!r} at {place}; `ingest` makes one"
         )
     return Fingerprint.from_metadata(schema.metadata, collection=target.collection)
+
+
+def _embedder_of(held: Fingerprint, embeddings: GGUFEmbeddings) -> Embedder:
+    """Return what computes the vectors that a fingerprint tells of."""
+    dense = DenseEmbedder(embeddings)
+    sparse = Bm25Embedder.from_settings(held.fields)
+    return dense if sparse is None else Combined(dense, sparse)
 
 
 def _require_maker(held: Fingerprint, embeddings: GGUFEmbeddings, *, collection: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from corral.calibration import recall
 from corral.discovery import SkippedFile, SourceFile, discover
-from corral.embedders import DenseEmbedder, Embedder
+from corral.embedders import Combined, DenseEmbedder, Embedder
 from corral.embeddings import GGUFEmbeddings
 from corral.engine.pooling import PoolingType
 from corral.errors import (
@@ -29,9 +29,11 @@ from corral.prepare import FileLeft, FileRead, Pending, Stored, prepare
 from corral.prune import vanished
 from corral.reading import DEFAULT_MAX_BYTES
 from corral.report import Report
+from corral.sparse import Bm25Embedder
 from corral.verify import verify
 from corral_chunkers import Chunker, ChunkerError, Encoding
 from corral_sinks import Schema, Sink, SinkError, SinkOptions
+from corral_sinks.qdrant import Bm25
 
 __all__ = ["IngestOptions", "fingerprint_of", "ingest"]
 
@@ -62,6 +64,8 @@ class IngestOptions:
         chunk_size: most tokens of a chunk, prefix and special tokens included; None takes what
             the model takes, but no more than 512.
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
+        sparse: options of a sparse vector for BM25 beside the dense one (language, tokenizer,
+            ascii_folding); None makes none.
         dry_run: read and compare everything, but embed, write and delete nothing.
         strict: let a skipped file or a truncated chunk count as a failure.
         prune: delete in the end the chunks of files that are gone.
@@ -78,6 +82,7 @@ class IngestOptions:
     chunker: str = "tokens"
     chunk_size: int | None = None
     chunk_overlap: int = 0
+    sparse: Mapping[str, Any] | None = None
     dry_run: bool = False
     strict: bool = False
     prune: bool = False
@@ -135,7 +140,7 @@ def ingest(
                     'whole text to store; take a model that pools by "mean", "cls" or "last"'
                 )
             chunker = _make_chunker(options, embeddings)
-            embedder = DenseEmbedder(embeddings)
+            embedder = _make_embedder(options, embeddings)
             fingerprint = fingerprint_of(embeddings.model, embedder, options.chunker, chunker)
             is_new = _settle_schema(sink, existing, options, embedder, fingerprint)
             gone = [] if is_new else _gone(sink, options, files)
@@ -176,6 +181,13 @@ def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker
         )
     make = load_chunker(options.chunker)
     return make(_ModelTokenizer(embeddings), size=size, overlap=options.chunk_overlap)
+
+
+def _make_embedder(options: IngestOptions, embeddings: GGUFEmbeddings) -> Embedder:
+    dense = DenseEmbedder(embeddings)
+    if options.sparse is None:
+        return dense
+    return Combined(dense, Bm25Embedder(Bm25(**options.sparse)))
 
 
 def fingerprint_of(

@@ -17,6 +17,7 @@ from corral.closing import Closing
 from corral.collection import Collection, n_candidates
 from corral.embeddings import GGUFEmbeddings
 from corral.errors import UsageError
+from corral.ranking import RankingOptions
 from corral_sinks import Hit, SinkOptions
 from corral_sinks.qdrant import EmbeddedQdrant, Filter, QdrantClient
 
@@ -26,9 +27,11 @@ __all__ = ["CorralRetriever"]
 class CorralRetriever(BaseRetriever, Closing):
     """The chunks of an ingested collection that are nearest to a query, best first.
 
+    A collection with a sparse vector, too, is searched by both, and their finds are fused.
+
     A document's metadata is all that was stored of the chunk, and `score` (its cosine similarity to
-    the query), `_id` and `_collection_name`, as langchain-qdrant names them; its `id` is the
-    point's. A reranker adds its own, such as `relevance_score`.
+    the query, or the fusion's score), `_id` and `_collection_name`, as langchain-qdrant names them;
+    its `id` is the point's. A reranker adds its own, such as `relevance_score`.
 
     Collection and model are opened with the object, and the fingerprint is checked then. Usable
     from many threads at once. Use it as a context manager, or call `close`; else what it opened is
@@ -44,7 +47,9 @@ class CorralRetriever(BaseRetriever, Closing):
         model: where that model is now, as for GGUFEmbeddings; None takes the name it had at ingest.
         k: most documents to return; `invoke(query, k=...)` overrides it.
         filter: that chunks must meet; `invoke(query, filter=...)` overrides it.
-        score_threshold: least cosine similarity, before any reranking; None takes all.
+        score_threshold: least cosine similarity, or score of the fusion, before any reranking;
+            None takes all.
+        ranking: how the collection's vectors are used.
         reranker: puts the nearest chunks into its own order.
         fetch_k: nearest chunks for it to choose k of; None takes 4 k, and 20 at least.
 
@@ -67,6 +72,7 @@ class CorralRetriever(BaseRetriever, Closing):
     k: int = 4
     filter: Filter | None = None
     score_threshold: float | None = None
+    ranking: RankingOptions = RankingOptions()
     reranker: BaseDocumentCompressor | None = None
     fetch_k: int | None = None
     _opened: Collection = PrivateAttr()
@@ -136,6 +142,7 @@ class CorralRetriever(BaseRetriever, Closing):
             limit=self._n_candidates(k),
             query_filter=self.filter if query_filter is None else query_filter,
             score_threshold=self.score_threshold,
+            ranking=self.ranking,
         )
         return [self._document(hit) for hit in hits]
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from corral.collection import Collection, n_candidates
+from corral.ranking import RankingOptions
 from corral.reranker import GGUFReranker
 from corral_sinks import Hit, SinkOptions
 
@@ -16,7 +17,8 @@ class Found:
     """A chunk that a search found.
 
     Args:
-        score: cosine similarity, or the probability that a reranker gave.
+        score: cosine similarity, or what the fusion of several vectors' finds gave, or the
+            probability that a reranker gave.
         source: URI of the document, relative to the root it was found under.
         start: offset of the chunk's first code point in the document.
         end: offset behind its last code point.
@@ -42,6 +44,7 @@ def search(
     model: str | None = None,
     rerank: str | None = None,
     fetch_k: int | None = None,
+    ranking: RankingOptions | None = None,
 ) -> list[Found]:
     """Find the chunks nearest to a query, best first.
 
@@ -52,6 +55,7 @@ def search(
         model: where the collection's model is now; None takes the name it had at ingest.
         rerank: model that puts the nearest chunks into its own order; None leaves theirs.
         fetch_k: nearest chunks for it to choose from; None takes 4 k, and 20 at least.
+        ranking: how the collection's vectors are used; None takes all, fused by their places.
 
     Raises:
         CollectionError: there is no such collection, or another model made it.
@@ -60,7 +64,7 @@ def search(
     """
     limit = n_candidates(k, fetch_k=fetch_k, reranks=rerank is not None)
     with closing(Collection(target, model=model)) as collection:
-        hits = collection.nearest(query, limit=limit)
+        hits = collection.nearest(query, limit=limit, ranking=ranking or RankingOptions())
     found = [_found(hit) for hit in hits]
     return found if rerank is None else _reranked(query, found, model=rerank)[:k]
 

@@ -88,6 +88,14 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     help="Tokens that a chunk repeats of the one before.",
 )
 @_model_options
+@click.option(
+    "--sparse",
+    type=click.Choice(["bm25"]),
+    help="Add a vector of the chunks' words, for hybrid search.",
+)
+@click.option("--sparse-language", metavar="NAME", help="Of stop words and stems; or none.")
+@click.option("--sparse-tokenizer", metavar="NAME", help="How words are found.")
+@click.option("--sparse-ascii-folding", is_flag=True, help="Take accents away from words.")
 @click.option("--prune", is_flag=True, help="Delete what is stored of files that are gone.")
 @click.option("--yes", is_flag=True, help="Prune without asking first.")
 @click.option("--dry-run", is_flag=True, help="Only say what a run would do.")
@@ -127,7 +135,11 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     report_file: Path | None,
     metrics_file: Path | None,
     verbose: int,
+    sparse: str | None,
+    sparse_language: str | None,
+    sparse_tokenizer: str | None,
     *,
+    sparse_ascii_folding: bool,
     follow_symlinks: bool,
     prune: bool,
     yes: bool,
@@ -145,6 +157,13 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         _refuse_unwritable(file)
     if dry_run and metrics_file:
         raise click.UsageError("--metrics tells of runs, and --dry-run is none; leave one out")
+    words = {
+        "language": sparse_language,
+        "tokenizer": sparse_tokenizer,
+        "ascii_folding": sparse_ascii_folding or None,
+    }
+    if sparse is None and given(words):
+        raise click.UsageError("--sparse-... are options of --sparse bm25; add it")
     asks = prune and not yes and not dry_run
     if asks and not sys.stdin.isatty():
         raise click.UsageError("--prune asks first, and there is no terminal here; add --yes")
@@ -166,6 +185,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         chunker=chunker,
         chunk_size=chunk_size,
         chunk_overlap=chunk_overlap,
+        sparse=None if sparse is None else given(words),
         prune=prune,
         dry_run=dry_run,
         strict=strict,

@@ -5,11 +5,48 @@ from typing import Any
 
 import click
 
-from corral.cli.options import CONTEXT_SETTINGS, target_of, target_options
+from corral.cli.options import CONTEXT_SETTINGS, given, target_of, target_options
 
 __all__ = ["search"]
 
 _SHOWN_CHARACTERS = 300
+
+
+_RANKING_OPTIONS = (
+    click.option(
+        "--using",
+        multiple=True,
+        metavar="NAME",
+        help="A vector to search by; repeatable.  [default: all that the collection has]",
+    ),
+    click.option(
+        "--fusion",
+        type=click.Choice(["rrf", "dbsf"]),
+        default="rrf",
+        show_default=True,
+        help="How the finds of several vectors become one list.",
+    ),
+    click.option(
+        "--weight",
+        "weights",
+        multiple=True,
+        metavar="NAME=NUMBER",
+        help="What a vector's finds weigh in rrf; repeatable.  [default: 1]",
+    ),
+    click.option(
+        "--candidates",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Chunks that each stage before the last passes on.  [default: 4 k, at least 40]",
+    ),
+)
+
+
+def ranking_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators are untyped
+    """Add the options that say how a collection's vectors are used."""
+    for option in reversed(_RANKING_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
@@ -24,8 +61,9 @@ _SHOWN_CHARACTERS = 300
     metavar="N",
     help="Nearest chunks for the reranker to choose from.  [default: 4 k, at least 20]",
 )
+@ranking_options
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
-def search(  # noqa: PLR0913 - click passes every option
+def search(  # noqa: PLR0913, PLR0917 - click passes every option
     query: str,
     path: str | None,
     url: str | None,
@@ -34,19 +72,38 @@ def search(  # noqa: PLR0913 - click passes every option
     model: str | None,
     rerank: str | None,
     fetch_k: int | None,
+    weights: tuple[str, ...],
     *,
     as_json: bool,
+    **ranking: Any,  # noqa: ANN401 - each is typed above
 ) -> None:
     """Print the chunks of a collection that are nearest to QUERY."""
     target = target_of(path, url, collection)
+    from corral.ranking import RankingOptions
     from corral.search import search as find
 
-    found = find(query, target=target, k=k, model=model, rerank=rerank, fetch_k=fetch_k)
+    found = find(
+        query,
+        target=target,
+        k=k,
+        model=model,
+        rerank=rerank,
+        fetch_k=fetch_k,
+        ranking=RankingOptions(weights=dict(map(_weight, weights)), **given(ranking)),
+    )
     if as_json:
         for chunk in found:
             click.echo(json.dumps(chunk.as_dict(), ensure_ascii=False))
     else:
         _print_table(found)
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError as error:
+        raise click.UsageError(f"--weight is NAME=NUMBER, such as dense=2; got {text!r}") from error
 
 
 def _print_table(found: list[Any]) -> None:

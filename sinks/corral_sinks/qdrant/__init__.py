@@ -7,16 +7,24 @@ from qdrant_client import QdrantClient
 from qdrant_client.models import Filter
 
 from corral_sinks.qdrant._clients import MemoryQdrant, connect
+from corral_sinks.qdrant._stages import Fused, Nearest, Ranking
 from corral_sinks.qdrant._upload import Limits
+from corral_sinks.qdrant.bm25 import LANGUAGES, TOKENIZERS, Bm25
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
 from corral_sinks.qdrant.sink import QdrantSink
 
 __all__ = [
+    "LANGUAGES",
+    "TOKENIZERS",
+    "Bm25",
     "EmbeddedQdrant",
     "Filter",
+    "Fused",
     "Limits",
     "MemoryQdrant",
+    "Nearest",
     "QdrantClient",
     "QdrantSink",
+    "Ranking",
     "connect",
 ]

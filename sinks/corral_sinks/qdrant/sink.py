@@ -20,6 +20,7 @@ from corral_sinks._checks import check_payload, check_record, fault_of, source_o
 from corral_sinks.qdrant._clients import MemoryQdrant, connect, place_of
 from corral_sinks.qdrant._errors import Place, TooLargeError, TransientError, mapped_errors
 from corral_sinks.qdrant._schema import created, schema_of, vector_of
+from corral_sinks.qdrant._stages import Nearest, Ranking, query_arguments, vectors_of
 from corral_sinks.qdrant._upload import Limits, batches, record_bytes, retried
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
 
@@ -307,32 +308,46 @@ class QdrantSink:
         query_filter: models.Filter | None = None,
         score_threshold: float | None = None,
     ) -> Sequence[Hit]:
-        """Return the records nearest to a vector, best first; many threads may search at once.
+        """Return the records nearest to a vector, best first; as `rank` in all else."""
+        ranking = Nearest(vector=vector, name=vector_name)
+        return self.rank(
+            ranking, limit=limit, query_filter=query_filter, score_threshold=score_threshold
+        )
+
+    def rank(
+        self,
+        ranking: Ranking,
+        *,
+        limit: int,
+        query_filter: models.Filter | None = None,
+        score_threshold: float | None = None,
+    ) -> Sequence[Hit]:
+        """Return the best records of a ranking, best first; many threads may search at once.
 
         Args:
-            vector: of the kind that the schema says.
-            vector_name: which of the schema's vectors to compare with.
+            ranking: by which vectors, in which stages.
             limit: most records to return.
             query_filter: that they must meet; None takes all.
-            score_threshold: that they must reach, in the scale of the vector's distance; None
-                takes all.
+            score_threshold: that they must reach, in the scale of the last stage: the vector's
+                distance, or the fusion's scores; None takes all.
 
         Raises:
-            SinkError: there is no such vector, or it has another size.
+            SinkError: there is no such vector, or it is of another kind or size.
         """
         client = self.client
-        fault = fault_of(vector_name, vector, self._known_schema())
-        if fault is not None:
-            raise SinkError(f"the query vector for {vector_name!r} {fault}.")
+        for name, vector in vectors_of(ranking):
+            fault = fault_of(name, vector, self._known_schema())
+            if fault is not None:
+                raise SinkError(f"the query vector for {name!r} {fault}.")
+        arguments = query_arguments(ranking, query_filter)
         found = self._call(
             lambda seconds: client.query_points(
                 self._name,
-                query=vector_of(vector),
-                using=vector_name or None,
                 query_filter=query_filter,
                 limit=limit,
                 score_threshold=score_threshold,
                 timeout=seconds,
+                **arguments,
             )
         )
         return [
