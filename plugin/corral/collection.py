@@ -165,7 +165,7 @@ def _fingerprint(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
 
 def _embedder_of(held: Fingerprint, embeddings: GGUFEmbeddings) -> Embedder:
     """Return what computes the vectors that a fingerprint tells of."""
-    dense = DenseEmbedder(embeddings)
+    dense = DenseEmbedder(embeddings, short_dim=DenseEmbedder.short_dim_of(held.fields))
     sparse = Bm25Embedder.from_settings(held.fields)
     return dense if sparse is None else Combined(dense, sparse)
 

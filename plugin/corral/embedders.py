@@ -4,8 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from corral.embeddings import GGUFEmbeddings
+from corral.errors import UsageError
 from corral.prepare import Pending
+from corral.ranking import FULL
 from corral_sinks import SparseParams, Vector, VectorParams
 
 __all__ = ["DENSE", "ChunkVectors", "Combined", "DenseEmbedder", "Embedder", "VectorSpecs"]
@@ -13,6 +18,7 @@ __all__ = ["DENSE", "ChunkVectors", "Combined", "DenseEmbedder", "Embedder", "Ve
 DENSE: Final = "dense"
 """Name of the model's vector: it always has one, so that adding others changes no schema."""
 
+_SHORT: Final = "short_dim"
 _SPARSE_BYTES: Final = 400
 """Of a sparse vector, roughly: 50 different words at eight bytes."""
 
@@ -92,32 +98,54 @@ class Embedder(Protocol):
 
 
 class DenseEmbedder:
-    """One dense vector of a chunk's text, by the model.
+    """One dense vector of a chunk's text, by the model; or a short and a full one.
 
     Args:
         embeddings: the model; it stays open.
+        short_dim: leading dimensions of a vector of its own, which finds chunks quickly for the
+            full one to order; the model was trained for it (Matryoshka). None makes no such.
+
+    Raises:
+        UsageError: the model was not trained for that many, or gives no more than those.
     """
 
-    def __init__(self, embeddings: GGUFEmbeddings) -> None:
-        """Keep the model."""
+    def __init__(self, embeddings: GGUFEmbeddings, *, short_dim: int | None = None) -> None:
+        """Check the options."""
+        if short_dim is not None:
+            embeddings.require_trained(short_dim)
+            if short_dim >= embeddings.dim:
+                raise UsageError(
+                    f"the vectors that find chunks have {short_dim} dimensions and those that "
+                    f"order them {embeddings.dim}; they must have more"
+                )
         self._embeddings = embeddings
+        self._short_dim = short_dim
 
     @property
     def specs(self) -> VectorSpecs:
-        """One vector, of the model's dimensions."""
-        return VectorSpecs(dense={DENSE: VectorParams(size=self._embeddings.dim)})
+        """One vector of the model's dimensions; with a short one that, and the full one."""
+        full = self._embeddings.dim
+        if self._short_dim is None:
+            return VectorSpecs(dense={DENSE: VectorParams(size=full)})
+        return VectorSpecs(
+            dense={
+                DENSE: VectorParams(size=self._short_dim),
+                FULL: VectorParams(size=full, indexed=False),
+            }
+        )
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """The model's."""
-        return self._embeddings.settings
+        short = {} if self._short_dim is None else {_SHORT: self._short_dim}
+        return {**self._embeddings.settings, **short}
 
     def embed(self, batch: Sequence[Pending]) -> Sequence[ChunkVectors]:
         """Embed the chunks' texts, each with the document prefix."""
         embedded = self._embeddings.embed_checked([pending.chunk.text for pending in batch])
         return [
             ChunkVectors(
-                vectors={DENSE: vector},
+                vectors={} if number in embedded.defects else self._named(vector),
                 n_tokens=info.n_tokens,
                 truncated=info.truncated,
                 defect=embedded.defects.get(number),
@@ -129,7 +157,18 @@ class DenseEmbedder:
 
     def embed_query(self, query: str) -> Mapping[str, Vector]:
         """Embed a query with the query prefix."""
-        return {DENSE: self._embeddings.embed_query_row(query)}
+        return self._named(self._embeddings.embed_query_row(query))
+
+    def _named(self, vector: NDArray[np.float32]) -> Mapping[str, Vector]:
+        if self._short_dim is None:
+            return {DENSE: vector}
+        return {DENSE: self._embeddings.shortened(vector, self._short_dim), FULL: vector}
+
+    @staticmethod
+    def short_dim_of(fields: Mapping[str, Any]) -> int | None:
+        """Return what a fingerprint's fields say of a short vector."""
+        short_dim: int | None = fields.get(_SHORT)
+        return short_dim
 
 
 class Combined:

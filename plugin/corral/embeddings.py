@@ -238,6 +238,18 @@ class GGUFEmbeddings(Embeddings, Closing):
         """
         return self._embed(texts, self.document_prefix if prefix is None else prefix)
 
+    def require_trained(self, dim: int) -> None:
+        """Refuse a number of leading dimensions that the model was not trained for.
+
+        Raises:
+            UsageError: it was not, or gives fewer dimensions; says for which it was.
+        """
+        _check_dim(self._open, dim, force=False)
+
+    def shortened(self, row: Row, dim: int) -> Row:
+        """Return the leading dimensions of a vector, normalised anew; (dim,) float32."""
+        return finish(row, dim=dim, layer_norm=False, norm=self._norm)
+
     def _embed(
         self,
         texts: Sequence[str],

@@ -66,6 +66,8 @@ class IngestOptions:
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
         sparse: options of a sparse vector for BM25 beside the dense one (language, tokenizer,
             ascii_folding); None makes none.
+        short_dim: leading dimensions of a second, short vector that finds chunks for the model's
+            own to order; None makes none.
         dry_run: read and compare everything, but embed, write and delete nothing.
         strict: let a skipped file or a truncated chunk count as a failure.
         prune: delete in the end the chunks of files that are gone.
@@ -83,6 +85,7 @@ class IngestOptions:
     chunk_size: int | None = None
     chunk_overlap: int = 0
     sparse: Mapping[str, Any] | None = None
+    short_dim: int | None = None
     dry_run: bool = False
     strict: bool = False
     prune: bool = False
@@ -184,7 +187,7 @@ def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker
 
 
 def _make_embedder(options: IngestOptions, embeddings: GGUFEmbeddings) -> Embedder:
-    dense = DenseEmbedder(embeddings)
+    dense = DenseEmbedder(embeddings, short_dim=options.short_dim)
     if options.sparse is None:
         return dense
     return Combined(dense, Bm25Embedder(Bm25(**options.sparse)))

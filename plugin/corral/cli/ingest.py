@@ -89,6 +89,11 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 )
 @_model_options
 @click.option(
+    "--rescore-dim",
+    metavar="N|full",
+    help="Order what the first --dim dimensions find by the first N.",
+)
+@click.option(
     "--sparse",
     type=click.Choice(["bm25"]),
     help="Add a vector of the chunks' words, for hybrid search.",
@@ -135,6 +140,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     report_file: Path | None,
     metrics_file: Path | None,
     verbose: int,
+    rescore_dim: str | None,
     sparse: str | None,
     sparse_language: str | None,
     sparse_tokenizer: str | None,
@@ -164,6 +170,10 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     }
     if sparse is None and given(words):
         raise click.UsageError("--sparse-... are options of --sparse bm25; add it")
+    short_dim = None
+    if rescore_dim is not None:
+        short_dim = model_options["dim"]
+        model_options["dim"] = _rescore_dim(rescore_dim, short_dim)
     asks = prune and not yes and not dry_run
     if asks and not sys.stdin.isatty():
         raise click.UsageError("--prune asks first, and there is no terminal here; add --yes")
@@ -186,6 +196,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         chunk_size=chunk_size,
         chunk_overlap=chunk_overlap,
         sparse=None if sparse is None else given(words),
+        short_dim=short_dim,
         prune=prune,
         dry_run=dry_run,
         strict=strict,
@@ -206,6 +217,18 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         if report.began:
             _tell(report, collection, report_file, metrics_file, as_json=as_json)
     return 0 if report.all_stored else 1
+
+
+def _rescore_dim(text: str, short_dim: int | None) -> int | None:
+    """Read the dimensions to order by; None for all that the model gives."""
+    if short_dim is None:
+        raise click.UsageError("--rescore-dim orders what the first --dim N find; give --dim, too")
+    if text == "full":
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise click.UsageError(f'--rescore-dim is a number or "full"; got {text!r}') from error
 
 
 def _ask(gone: Sequence[str]) -> bool:
