@@ -35,7 +35,7 @@ SCHEMA = Schema(
     },
     sparse_vectors={"words": SparseParams(idf=True), "weights": SparseParams()},
     metadata={"corral": {"model": "m", "dim": SIZE, "nested": [1, None, "é", True, 0.5]}},
-    indexes=("metadata.source",),
+    indexes={"metadata.source": "keyword"},
 )
 AWKWARD = '\u0000 👩‍👩‍👧‍👦 e\u0301 \r\n \u202eabc 안녕 हिन्दी "quoted" \\ </script>'
 
@@ -89,7 +89,7 @@ class SinkContract:
         assert schema.vectors == SCHEMA.vectors
         assert schema.sparse_vectors == SCHEMA.sparse_vectors
         assert schema.metadata == SCHEMA.metadata
-        assert list(schema.indexes) == (["metadata.source"] if self.keeps_indexes else [])
+        assert schema.indexes == (SCHEMA.indexes if self.keeps_indexes else {})
 
     def test_create_refuses_an_existing_collection(self, sink):
         with pytest.raises(SinkError, match="already"):

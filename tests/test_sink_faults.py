@@ -224,7 +224,7 @@ def test_a_foreign_collection_with_an_unnamed_vector_is_described_and_read(serve
         schema = sink.schema()
         assert {name: params.size for name, params in schema.vectors.items()} == {"": 8}
         assert schema.metadata == {}
-        assert schema.indexes == []
+        assert schema.indexes == {}
         sink.upsert([record(1, vectors={"": record(1).vectors["dense"]})])
         hits = sink.search(record(1).vectors["dense"], vector_name="", limit=1)
         assert hits[0].id == record(1).id

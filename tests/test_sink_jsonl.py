@@ -34,7 +34,7 @@ def lines(file):
 def test_each_record_is_a_line_of_json_after_the_header(sink, file):
     sink.upsert([record(1), record(2)])
     header, first, second = lines(file)
-    assert header["corral_jsonl"] == 1
+    assert header["corral_jsonl"] == 2
     dense = {"size": 8, "distance": "cosine", "multivector": False, "indexed": True}
     assert header["schema"]["vectors"]["dense"] == dense
     assert header["schema"]["sparse_vectors"]["words"] == {"idf": True}
@@ -110,7 +110,7 @@ def test_a_second_sink_is_told_that_the_file_is_held(sink, file):
         ("", "damaged or not corral's"),
         ("some text\n", "damaged or not corral's"),
         ('{"a": 1}\n', "damaged or not corral's"),
-        ('{"corral_jsonl": 2}\n', "version 2; this corral reads 1"),
+        ('{"corral_jsonl": 1}\n', "version 1; this corral reads 2"),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_and_left_alone(file, content, words):

@@ -24,7 +24,9 @@ def id_of(number):
 
 
 def write(sink):
-    sink.create(Schema(vectors={"dense": VectorParams(size=8)}, indexes=["metadata.source"]))
+    sink.create(
+        Schema(vectors={"dense": VectorParams(size=8)}, indexes={"metadata.source": "keyword"})
+    )
     sink.upsert(
         [
             Record(

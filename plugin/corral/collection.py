@@ -27,14 +27,15 @@ class Collection:
     Any number of threads may ask it. Close it; else it is closed when it goes.
 
     Args:
-        target: the collection, and where it is; url and path are None with a client.
+        target: the collection, and where it is; url and path are None with a client. Its tenant is
+            required where the chunks belong to tenants, and nothing of others is ever found.
         client: use this one, and leave it open at the end; None connects to url or path.
         embeddings: the collection's model, left open at the end; None opens it by the fingerprint.
         model: where that model is now; None takes the name it had at ingest.
 
     Raises:
-        CollectionError: there is no such collection, it is not corral's, or another model or other
-            settings made it: the fields that differ are listed.
+        CollectionError: there is no such collection, it is not corral's, another model or other
+            settings made it (the fields that differ are listed), or a tenant is missing.
         ModelError: the model is not there, or cannot be used.
         SinkError: the store failed.
     """
@@ -52,6 +53,7 @@ class Collection:
             self._sink = QdrantSink(target, client=client)
             opened.callback(self._sink.close)
             held = _fingerprint(self._sink, target)
+            held.require_tenant(target.tenant, collection=target.collection)
             if embeddings is None:
                 embeddings = embeddings_for(held, collection=target.collection, model=model)
                 opened.callback(embeddings.close)
@@ -95,6 +97,10 @@ class Collection:
         return self._sink.rank(
             asked, limit=limit, query_filter=query_filter, score_threshold=score_threshold
         )
+
+    def parse_filter(self, texts: Sequence[str]) -> Filter | None:
+        """Read conditions such as "author=Anna", which must all be met, as QdrantSink does."""
+        return self._sink.parse_filter(texts)
 
     def close(self) -> None:
         """Let go of what was opened here; twice is harmless."""

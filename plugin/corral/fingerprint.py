@@ -6,10 +6,13 @@ from typing import Any, Final, Self
 
 from corral.errors import CollectionError
 
-__all__ = ["METADATA_KEY", "SCHEMA_VERSION", "Fingerprint"]
+__all__ = ["METADATA_KEY", "SCHEMA_VERSION", "TENANTS", "Fingerprint"]
 
 METADATA_KEY: Final = "corral"
 """Where the fingerprint stands in the collection's metadata."""
+
+TENANTS: Final = "tenants"
+"""The field that says, where it is true, that every chunk belongs to a tenant."""
 
 SCHEMA_VERSION: Final = 1
 
@@ -44,6 +47,23 @@ class Fingerprint:
                 "so which model made its vectors is unknown. Take another collection"
             )
         return cls(model=str(held.get("model")), fields=held["fingerprint"])
+
+    def require_tenant(self, tenant: str | None, *, collection: str) -> None:
+        """Refuse to read chunks of all tenants as if they were one's, and the other way round.
+
+        Raises:
+            CollectionError: there is a tenant and the collection has none, or none and it has.
+        """
+        if self.fields.get(TENANTS, False) and tenant is None:
+            raise CollectionError(
+                f"the chunks of collection {collection!r} belong to tenants; say whose to use: "
+                "tenant=NAME, on the command line --tenant NAME"
+            )
+        if tenant is not None and not self.fields.get(TENANTS, False):
+            raise CollectionError(
+                f"the chunks of collection {collection!r} belong to no tenants, so there are none "
+                f"of {tenant!r}; leave the tenant out, or take a collection made with --tenant"
+            )
 
     def differences(self, other: "Fingerprint") -> list[tuple[str, Any, Any]]:
         """List (field, own value, other's value) where they differ."""

@@ -21,17 +21,18 @@ class ChunkIds:
     An id is the UUIDv5 of source, hash of the chunk's text, and how many chunks of the source
     with the same text came before. So an inserted paragraph re-keys nothing else, equal texts in
     two sources keep points of their own, and so do equal texts in one. The fields are
-    length-prefixed: no two different triples read the same.
+    length-prefixed: no two different triples read the same. A tenant's name comes before them, so
+    that two tenants may have the same source.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, tenant: str | None = None) -> None:
         """Begin with the source's first chunk."""
-        self._source = source
+        self._owner = (source,) if tenant is None else (tenant, source)
         self._seen: Counter[str] = Counter()
 
     def next(self, text_hash: str) -> str:
         """Give the id of the next chunk; canonical text form of a UUID."""
-        fields = (self._source, text_hash, str(self._seen[text_hash]))
+        fields = (*self._owner, text_hash, str(self._seen[text_hash]))
         self._seen[text_hash] += 1
         name = "".join(f"{len(field)}:{field}" for field in fields)
         return str(uuid.uuid5(_NAMESPACE, name.encode("utf-8", "surrogatepass").hex()))

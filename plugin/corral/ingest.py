@@ -21,7 +21,7 @@ from corral.errors import (
     PoolingError,
     UsageError,
 )
-from corral.fingerprint import METADATA_KEY, SCHEMA_VERSION, Fingerprint
+from corral.fingerprint import METADATA_KEY, SCHEMA_VERSION, TENANTS, Fingerprint
 from corral.pipeline import Progress, Writer, run_pipeline
 from corral.plan import plan
 from corral.plugins import load_chunker, load_sink
@@ -33,7 +33,7 @@ from corral.sparse import Bm25Embedder
 from corral.verify import verify
 from corral_chunkers import Chunker, ChunkerError, Encoding
 from corral_sinks import Schema, Sink, SinkError, SinkOptions
-from corral_sinks.qdrant import Bm25
+from corral_sinks.qdrant import Bm25, field_path
 
 __all__ = ["IngestOptions", "fingerprint_of", "ingest"]
 
@@ -66,6 +66,7 @@ class IngestOptions:
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
         sparse: options of a sparse vector for BM25 beside the dense one (language, tokenizer,
             ascii_folding); None makes none.
+        indexes: metadata fields to index, and the type of each.
         short_dim: leading dimensions of a second, short vector that finds chunks for the model's
             own to order; None makes none.
         dry_run: read and compare everything, but embed, write and delete nothing.
@@ -84,6 +85,7 @@ class IngestOptions:
     chunker: str = "tokens"
     chunk_size: int | None = None
     chunk_overlap: int = 0
+    indexes: Mapping[str, str] = field(default_factory=dict)
     sparse: Mapping[str, Any] | None = None
     short_dim: int | None = None
     dry_run: bool = False
@@ -144,7 +146,13 @@ def ingest(
                 )
             chunker = _make_chunker(options, embeddings)
             embedder = _make_embedder(options, embeddings)
-            fingerprint = fingerprint_of(embeddings.model, embedder, options.chunker, chunker)
+            fingerprint = fingerprint_of(
+                embeddings.model,
+                embedder,
+                options.chunker,
+                chunker,
+                tenants=options.target.tenant is not None,
+            )
             is_new = _settle_schema(sink, existing, options, embedder, fingerprint)
             gone = [] if is_new else _gone(sink, options, files)
             if gone and not options.dry_run and not may_prune(gone):
@@ -194,7 +202,12 @@ def _make_embedder(options: IngestOptions, embeddings: GGUFEmbeddings) -> Embedd
 
 
 def fingerprint_of(
-    model: str, embedder: Embedder, chunker_name: str, chunker: Chunker
+    model: str,
+    embedder: Embedder,
+    chunker_name: str,
+    chunker: Chunker,
+    *,
+    tenants: bool = False,
 ) -> Fingerprint:
     """Name every setting that a vector or a chunk depends on."""
     chunker_settings = {
@@ -207,6 +220,7 @@ def fingerprint_of(
             **embedder.settings,
             "chunker": chunker_name,
             **chunker_settings,
+            **({TENANTS: True} if tenants else {}),
         },
     )
 
@@ -224,15 +238,23 @@ def _settle_schema(
         vectors=embedder.specs.dense,
         sparse_vectors=embedder.specs.sparse,
         metadata=fingerprint.to_metadata(),
-        indexes=(_SOURCE_FIELD,),
+        indexes={
+            _SOURCE_FIELD: "keyword",
+            **{field_path(name): kind for name, kind in options.indexes.items()},
+        },
+        tenants=options.target.tenant is not None,
     )
     if existing is None:
         existing = None if options.dry_run else _create(sink, wanted)
     if existing is None:
         return True
     held = Fingerprint.from_metadata(existing.metadata, collection=collection)
+    held.require_tenant(options.target.tenant, collection=collection)
     held.require_equal(fingerprint, collection=collection)
     _require_vectors(existing, wanted, collection=collection)
+    if not options.dry_run:
+        for name, kind in wanted.indexes.items():
+            sink.index(name, kind)
     return False
 
 
@@ -377,6 +399,7 @@ class _Run:
             model=self.embeddings.model,
             max_bytes=self.options.max_file_size,
             stored=self._stored,
+            tenant=self.options.target.tenant,
         )
 
     def _stored(self, source: str) -> Stored:

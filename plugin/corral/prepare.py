@@ -101,6 +101,7 @@ def prepare(
     model: str,
     max_bytes: int,
     stored: Callable[[str], Stored],
+    tenant: str | None = None,
 ) -> Iterator[Pending | FileRead | FileLeft]:
     """Read and chunk files, comparing with what is stored.
 
@@ -110,6 +111,7 @@ def prepare(
         model: name of the model, for the payload.
         max_bytes: size of the largest file to read.
         stored: asks the store what it holds of a source.
+        tenant: that the chunks belong to, or None.
     """
     for file in files:
         began = time.monotonic()
@@ -118,7 +120,7 @@ def prepare(
             continue
         try:
             text = _read(file, max_bytes)
-            chunks = _cut(file, text, chunker, model)
+            chunks = _cut(file, text, chunker, model, tenant)
             yield from _compare(file, chunks, stored(file.source), began)
         except NotTextError as error:
             yield FileLeft(file, failed=False, reason=str(error), began=began)
@@ -133,9 +135,12 @@ def _read(file: SourceFile, max_bytes: int) -> str:
         return ""
 
 
-def _cut(file: SourceFile, text: str, chunker: Chunker, model: str) -> Iterator[Pending]:
+def _cut(
+    file: SourceFile, text: str, chunker: Chunker, model: str, tenant: str | None
+) -> Iterator[Pending]:
     """Chunk a text, and name each chunk."""
-    ids = ChunkIds(file.source)
+    ids = ChunkIds(file.source, tenant=tenant)
+    owner = {} if tenant is None else {"tenant": tenant}
     document = Document(text=text, source=file.source)
     for index, chunk in enumerate(chunker.chunk(document)):
         hashed = content_hash(chunk.text)
@@ -148,6 +153,7 @@ def _cut(file: SourceFile, text: str, chunker: Chunker, model: str) -> Iterator[
             "content_hash": hashed,
             "model": model,
             **_place(document, chunk),
+            **owner,
         }
         yield Pending(file, document, chunk, ids.next(hashed), metadata)
 

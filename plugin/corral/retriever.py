@@ -44,6 +44,7 @@ class CorralRetriever(BaseRetriever, Closing):
         path: folder of an embedded collection, held by this object alone until it is closed.
         embeddings: the collection's model; None opens it with the settings that the collection
             was made with.
+        tenant: whose chunks alone are found; required where the chunks belong to tenants.
         model: where that model is now, as for GGUFEmbeddings; None takes the name it had at ingest.
         k: most documents to return; `invoke(query, k=...)` overrides it.
         filter: that chunks must meet; `invoke(query, filter=...)` overrides it.
@@ -55,8 +56,8 @@ class CorralRetriever(BaseRetriever, Closing):
 
     Raises:
         UsageError: fields that cannot go together, or a number out of range.
-        CollectionError: there is no such collection, it is not corral's, or another model or other
-            settings made it: the fields that differ are listed.
+        CollectionError: there is no such collection, it is not corral's, another model or other
+            settings made it (the fields that differ are listed), or the tenant is missing.
         ModelError: the model is not there, or cannot be used.
         SinkError: the store failed.
     """
@@ -68,6 +69,7 @@ class CorralRetriever(BaseRetriever, Closing):
     url: str | None = None
     path: str | os.PathLike[str] | None = None
     embeddings: GGUFEmbeddings | None = None
+    tenant: str | None = None
     model: str | None = None
     k: int = 4
     filter: Filter | None = None
@@ -93,6 +95,7 @@ class CorralRetriever(BaseRetriever, Closing):
                 collection=self.collection,
                 url=self.url,
                 path=None if self.path is None else os.fspath(self.path),
+                tenant=self.tenant,
             ),
             # An EmbeddedQdrant stands in for one.
             client=cast("QdrantClient | None", self.client),

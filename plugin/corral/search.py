@@ -1,5 +1,6 @@
 """Ask a collection a question, with the model that made it."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -8,6 +9,7 @@ from corral.collection import Collection, n_candidates
 from corral.ranking import RankingOptions
 from corral.reranker import GGUFReranker
 from corral_sinks import Hit, SinkOptions
+from corral_sinks.qdrant import Filter
 
 __all__ = ["Found", "search"]
 
@@ -45,6 +47,7 @@ def search(
     rerank: str | None = None,
     fetch_k: int | None = None,
     ranking: RankingOptions | None = None,
+    filters: Filter | Sequence[str] = (),
 ) -> list[Found]:
     """Find the chunks nearest to a query, best first.
 
@@ -57,6 +60,9 @@ def search(
         fetch_k: nearest chunks for it to choose from; None takes 4 k, and 20 at least.
         ranking: how the collection's vectors are used; None takes all, fused by their places.
 
+        filters: what chunks must meet: Qdrant's filter, or conditions such as "author=Anna" or
+            "page>=3".
+
     Raises:
         CollectionError: there is no such collection, or another model made it.
         ModelError: `rerank` is no reranker.
@@ -64,7 +70,13 @@ def search(
     """
     limit = n_candidates(k, fetch_k=fetch_k, reranks=rerank is not None)
     with closing(Collection(target, model=model)) as collection:
-        hits = collection.nearest(query, limit=limit, ranking=ranking or RankingOptions())
+        condition = filters if isinstance(filters, Filter) else collection.parse_filter(filters)
+        hits = collection.nearest(
+            query,
+            limit=limit,
+            query_filter=condition,
+            ranking=ranking or RankingOptions(),
+        )
     found = [_found(hit) for hit in hits]
     return found if rerank is None else _reranked(query, found, model=rerank)[:k]
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "INDEX_TYPES",
     "JSON",
     "Hit",
     "Record",
@@ -26,6 +27,9 @@ __all__ = [
     "Vector",
     "VectorParams",
 ]
+
+INDEX_TYPES = ("bool", "datetime", "float", "geo", "integer", "keyword", "text", "uuid")
+"""Of payload fields, by Qdrant's names."""
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 """A JSON value."""
@@ -47,11 +51,14 @@ class SinkOptions:
         collection: name of the collection.
         url: address of a server, or None. Secrets come from the environment, never from here.
         path: a folder of this machine, or ":memory:", or None.
+        tenant: whose records alone are seen and searched, those whose `metadata.tenant` it is;
+            None sees all.
     """
 
     collection: str
     url: str | None = None
     path: str | None = None
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +98,16 @@ class Schema:
         vectors: its dense vectors and multivectors by name.
         sparse_vectors: its sparse vectors by name.
         metadata: JSON kept with the collection (corral keeps its fingerprint there).
-        indexes: payload fields that carry a keyword index.
+        indexes: payload fields that carry an index, and its type: one of INDEX_TYPES.
+        tenants: whether the records belong to tenants, whose names are their `metadata.tenant`:
+            each is searched by a graph of its own.
     """
 
     vectors: Mapping[str, VectorParams]
     sparse_vectors: Mapping[str, SparseParams] = field(default_factory=dict)
     metadata: Mapping[str, JSON] = field(default_factory=dict)
-    indexes: Sequence[str] = ()
+    indexes: Mapping[str, str] = field(default_factory=dict)
+    tenants: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +163,10 @@ class Sink(Protocol):
 
     def create(self, schema: Schema) -> None:
         """Make the collection; it must not exist."""
+        ...
+
+    def index(self, field: str, kind: str) -> None:
+        """Index a payload field by one of INDEX_TYPES; the same again is harmless."""
         ...
 
     def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:

@@ -1,6 +1,6 @@
 """Records into a file of JSON lines: the smallest sink that keeps the law, for export and audit.
 
-A collection is the file `COLLECTION.jsonl`. Its first line is `{"corral_jsonl": 1, "schema": ...}`;
+A collection is the file `COLLECTION.jsonl`. Its first line is `{"corral_jsonl": 2, "schema": ...}`;
 each further line is a record, `{"id", "vectors", "payload"}`, or a deletion, `{"id", "deleted"}`;
 of several lines for one id the last holds. `optimize` and `close` leave one line for each record.
 """
@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from corral_sinks._lock import OwnerLock
 
 __all__ = ["JsonlSink"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 class JsonlSink:
@@ -46,6 +46,10 @@ class JsonlSink:
 
     def __init__(self, options: SinkOptions) -> None:
         """Keep the options; nothing is opened yet."""
+        if options.tenant is not None:
+            raise SinkError(
+                "a jsonl sink does not tell tenants apart; take another file for each, or Qdrant."
+            )
         if options.url is not None or options.path in {None, ":memory:"}:
             raise SinkError("a jsonl sink needs --path, a folder, and takes no --url.")
         folder = Path(str(options.path))
@@ -137,6 +141,14 @@ class JsonlSink:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._take_lock()
             self._rewrite(schema, ())
+
+    def index(self, field: str, kind: str) -> None:
+        """Take note of an index in the file's first line; reading goes by no index."""
+        with self._mapped():
+            _, schema = self._opened()
+            if field not in schema.indexes:
+                noted = replace(schema, indexes={**schema.indexes, field: kind})
+                self._rewrite(noted, list(self._at))
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Append records; they are the file system's when this returns."""
@@ -278,10 +290,11 @@ def _read_header(line: bytes, file: Path) -> Schema:
         )
     schema = header["schema"]
     vectors = {name: VectorParams(**params) for name, params in schema["vectors"].items()}
-    sparse = schema.get("sparse_vectors", {})
+    sparse = schema["sparse_vectors"]
     return Schema(
         vectors=vectors,
         sparse_vectors={name: SparseParams(**params) for name, params in sparse.items()},
         metadata=schema["metadata"],
         indexes=schema["indexes"],
+        tenants=schema["tenants"],
     )

@@ -89,6 +89,13 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 )
 @_model_options
 @click.option(
+    "--index",
+    "indexes",
+    multiple=True,
+    metavar="FIELD:TYPE",
+    help="A metadata field to index, for filters; repeatable.",
+)
+@click.option(
     "--rescore-dim",
     metavar="N|full",
     help="Order what the first --dim dimensions find by the first N.",
@@ -140,6 +147,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     report_file: Path | None,
     metrics_file: Path | None,
     verbose: int,
+    tenant: str | None,
+    indexes: tuple[str, ...],
     rescore_dim: str | None,
     sparse: str | None,
     sparse_language: str | None,
@@ -158,7 +167,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
 
     What is stored already, by the same settings, is not embedded again.
     """
-    target = target_of(path, url, collection)
+    target = target_of(path, url, collection, tenant)
     for file in filter(None, (report_file, metrics_file)):
         _refuse_unwritable(file)
     if dry_run and metrics_file:
@@ -195,6 +204,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         chunker=chunker,
         chunk_size=chunk_size,
         chunk_overlap=chunk_overlap,
+        indexes=dict(map(_index, indexes)),
         sparse=None if sparse is None else given(words),
         short_dim=short_dim,
         prune=prune,
@@ -217,6 +227,17 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         if report.began:
             _tell(report, collection, report_file, metrics_file, as_json=as_json)
     return 0 if report.all_stored else 1
+
+
+def _index(text: str) -> tuple[str, str]:
+    from corral_sinks import INDEX_TYPES
+
+    field, _, kind = text.rpartition(":")
+    if not field or kind not in INDEX_TYPES:
+        raise click.UsageError(
+            f"--index is FIELD:TYPE with a type of {', '.join(INDEX_TYPES)}; got {text!r}"
+        )
+    return field, kind
 
 
 def _rescore_dim(text: str, short_dim: int | None) -> int | None:

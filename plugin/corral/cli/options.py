@@ -13,8 +13,9 @@ CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --path, --url and --collection."""
+    """Add --path, --url, --collection and --tenant."""
     for option in (
+        click.option("--tenant", metavar="NAME", help="Whose chunks alone are seen."),
         click.option("--collection", metavar="NAME", required=True, help="The collection."),
         click.option(
             "--url", metavar="URL", help="A Qdrant server; its key comes from QDRANT_API_KEY."
@@ -45,7 +46,7 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
-def target_of(path: str | None, url: str | None, collection: str) -> Any:  # noqa: ANN401 - SinkOptions is imported late
+def target_of(path: str | None, url: str | None, collection: str, tenant: str | None = None) -> Any:  # noqa: ANN401 - SinkOptions is imported late
     """Say where the collection is.
 
     Raises:
@@ -55,7 +56,9 @@ def target_of(path: str | None, url: str | None, collection: str) -> Any:  # noq
 
     if (path is None) == (url is None):
         raise click.UsageError("give --path DIR for the embedded Qdrant, or --url URL of a server")
-    return SinkOptions(collection=collection, url=url, path=path)
+    if tenant == "":
+        raise click.UsageError("--tenant is empty; give a name")
+    return SinkOptions(collection=collection, url=url, path=path, tenant=tenant)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,13 @@ def ranking_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators a
     metavar="N",
     help="Nearest chunks for the reranker to choose from.  [default: 4 k, at least 20]",
 )
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="What chunks must meet, also with !=, <, <=, > and >=, or Qdrant's JSON; repeatable.",
+)
 @ranking_options
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def search(  # noqa: PLR0913, PLR0917 - click passes every option
@@ -73,12 +80,14 @@ def search(  # noqa: PLR0913, PLR0917 - click passes every option
     rerank: str | None,
     fetch_k: int | None,
     weights: tuple[str, ...],
+    tenant: str | None,
+    filters: tuple[str, ...],
     *,
     as_json: bool,
     **ranking: Any,  # noqa: ANN401 - each is typed above
 ) -> None:
     """Print the chunks of a collection that are nearest to QUERY."""
-    target = target_of(path, url, collection)
+    target = target_of(path, url, collection, tenant)
     from corral.ranking import RankingOptions
     from corral.search import search as find
 
@@ -89,6 +98,7 @@ def search(  # noqa: PLR0913, PLR0917 - click passes every option
         model=model,
         rerank=rerank,
         fetch_k=fetch_k,
+        filters=filters,
         ranking=RankingOptions(weights=dict(map(_weight, weights)), **given(ranking)),
     )
     if as_json:

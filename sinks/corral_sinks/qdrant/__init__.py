@@ -7,6 +7,7 @@ from qdrant_client import QdrantClient
 from qdrant_client.models import Filter
 
 from corral_sinks.qdrant._clients import MemoryQdrant, connect
+from corral_sinks.qdrant._conditions import field_path
 from corral_sinks.qdrant._stages import Fused, Nearest, Ranking
 from corral_sinks.qdrant._upload import Limits
 from corral_sinks.qdrant.bm25 import LANGUAGES, TOKENIZERS, Bm25
@@ -27,4 +28,5 @@ __all__ = [
     "QdrantSink",
     "Ranking",
     "connect",
+    "field_path",
 ]

@@ -4,11 +4,23 @@ from typing import Any
 
 from qdrant_client import models
 
-from corral_sinks import Schema, SinkError, SparseParams, SparseVector, Vector, VectorParams
+from corral_sinks import (
+    INDEX_TYPES,
+    Schema,
+    SinkError,
+    SparseParams,
+    SparseVector,
+    Vector,
+    VectorParams,
+)
 
-__all__ = ["created", "schema_of", "vector_of"]
+__all__ = ["TENANT_FIELD", "created", "index_params", "schema_of", "vector_of"]
+
+TENANT_FIELD = "metadata.tenant"
 
 _NO_GRAPH = models.HnswConfigDiff(m=0)
+_GRAPH_A_TENANT = models.HnswConfigDiff(m=0, payload_m=16)
+"""Source: qdrant.tech/documentation/guides/multitenancy, "Calibrate performance"."""
 
 
 def created(schema: Schema) -> dict[str, Any]:
@@ -22,7 +34,25 @@ def created(schema: Schema) -> dict[str, Any]:
         "vectors_config": {name: _dense(params) for name, params in schema.vectors.items()},
         "sparse_vectors_config": sparse or None,
         "metadata": dict(schema.metadata),
+        "hnsw_config": _GRAPH_A_TENANT if schema.tenants else None,
     }
+
+
+def index_params(field: str, kind: str, *, tenants: bool) -> Any:  # noqa: ANN401 - of eight kinds
+    """Give the parameters of a payload index.
+
+    Raises:
+        SinkError: there is no such type of index.
+    """
+    if kind not in INDEX_TYPES:
+        raise SinkError(f"there is no index of type {kind!r}; types are {', '.join(INDEX_TYPES)}.")
+    if tenants and field == TENANT_FIELD:
+        return models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
+    if kind == "text":
+        return models.TextIndexParams(
+            type=models.TextIndexType.TEXT, tokenizer=models.TokenizerType.MULTILINGUAL
+        )
+    return models.PayloadSchemaType(kind)
 
 
 def _dense(params: VectorParams) -> models.VectorParams:
@@ -62,7 +92,11 @@ def schema_of(info: models.CollectionInfo) -> Schema:
             for name, found in (params.sparse_vectors or {}).items()
         },
         metadata=info.config.metadata or {},
-        indexes=sorted(info.payload_schema),
+        indexes={
+            field: index.data_type.value for field, index in sorted(info.payload_schema.items())
+        },
+        tenants=TENANT_FIELD in info.payload_schema
+        and bool(getattr(info.payload_schema[TENANT_FIELD].params, "is_tenant", False)),
     )
 
 

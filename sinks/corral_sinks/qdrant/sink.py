@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from qdrant_client import QdrantClient, models
 
@@ -18,8 +18,15 @@ from corral_sinks import (
 )
 from corral_sinks._checks import check_payload, check_record, fault_of, source_of
 from corral_sinks.qdrant._clients import MemoryQdrant, connect, place_of
+from corral_sinks.qdrant._conditions import filter_of
 from corral_sinks.qdrant._errors import Place, TooLargeError, TransientError, mapped_errors
-from corral_sinks.qdrant._schema import created, schema_of, vector_of
+from corral_sinks.qdrant._schema import (
+    TENANT_FIELD,
+    created,
+    index_params,
+    schema_of,
+    vector_of,
+)
 from corral_sinks.qdrant._stages import Nearest, Ranking, query_arguments, vectors_of
 from corral_sinks.qdrant._upload import Limits, batches, record_bytes, retried
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
@@ -28,6 +35,15 @@ __all__ = ["QdrantSink"]
 
 _T = TypeVar("_T")
 
+SOURCE_FIELD = "metadata.source"
+
+_KINDS: Sequence[tuple[type, str]] = (
+    (bool, "bool"),
+    (int, "integer"),
+    (float, "float"),
+    (str, "keyword"),
+)
+"""Of JSON values; a bool, which is an int in Python, comes first."""
 _PAGE = 1000
 _ID_BYTES = 40
 _ADVICE = (
@@ -146,8 +162,9 @@ class QdrantSink:
                 )
 
         self._call(make)
-        for field in schema.indexes:
-            self._index(field)
+        indexes = {**schema.indexes, **({TENANT_FIELD: "keyword"} if schema.tenants else {})}
+        for field, kind in indexes.items():
+            self._index(field, index_params(field, kind, tenants=schema.tenants))
         made = self.schema()
         if made is None or made.metadata != json.loads(json.dumps(schema.metadata)):
             raise SinkError(
@@ -155,14 +172,28 @@ class QdrantSink:
                 "Servers keep it from version 1.16 on; use one, and delete this collection first."
             )
 
-    def _index(self, field: str) -> None:
+    def index(self, field: str, kind: str) -> None:
+        """Index a payload field; the same again is harmless.
+
+        Raises:
+            SinkError: the collection has an index of another type on it.
+        """
+        schema = self._known_schema()
+        held = schema.indexes.get(field, kind)
+        if held != kind:
+            raise SinkError(
+                f"collection {self._name!r} has an index of type {held} on {field}, not {kind}."
+            )
+        if field not in schema.indexes:
+            self._index(field, index_params(field, kind, tenants=False))
+            self._schema = None
+
+    def _index(self, field: str, params: Any) -> None:  # noqa: ANN401 - of eight kinds
         client = self.client
         if self._in_memory:
             return
         self._applied(
-            lambda seconds: client.create_payload_index(
-                self._name, field, models.PayloadSchemaType.KEYWORD, timeout=seconds
-            )
+            lambda seconds: client.create_payload_index(self._name, field, params, timeout=seconds)
         )
 
     # Writing
@@ -255,14 +286,9 @@ class QdrantSink:
 
     def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
         """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
-        condition = models.Filter(
-            must=[
-                models.FieldCondition(key="metadata.source", match=models.MatchValue(value=source))
-            ]
-        )
         return {
             str(point.id): (point.payload or {})["metadata"]
-            for point in self._scroll("metadata", condition)
+            for point in self._scroll("metadata", _equals(SOURCE_FIELD, source))
         }
 
     def sources(self) -> Iterator[str]:
@@ -276,6 +302,7 @@ class QdrantSink:
     ) -> Iterator[models.Record]:
         """Yield the records that meet the condition, with one field of their payload."""
         client = self.client
+        condition = self._scoped(condition)
         offset: models.ExtendedPointId | None = None
         while True:
             page, offset = self._call(
@@ -296,8 +323,61 @@ class QdrantSink:
         """Exact number of records."""
         client = self.client
         return self._call(
-            lambda seconds: client.count(self._name, exact=True, timeout=seconds)
+            lambda seconds: client.count(
+                self._name, count_filter=self._scoped(None), exact=True, timeout=seconds
+            )
         ).count
+
+    def _scoped(self, condition: models.Filter | None) -> models.Filter | None:
+        """Narrow a filter to the tenant's records, where there is a tenant."""
+        if self._options.tenant is None:
+            return condition
+        own = _equals(TENANT_FIELD, self._options.tenant)
+        return own if condition is None else models.Filter(must=[own, condition])
+
+    def parse_filter(self, texts: Sequence[str]) -> models.Filter | None:
+        """Read conditions as they are typed on the command line, which must all be met.
+
+        Args:
+            texts: each FIELD=VALUE, with !=, <, <=, > or >= in place of =, where FIELD is a name
+                in the metadata; or a filter in Qdrant's own JSON.
+
+        Raises:
+            SinkError: a text is no condition, no record has the field, or the value is not of the
+                field's kind: the type of its index, else what a record holds.
+        """
+        return filter_of(texts, self._kind_of)
+
+    def _kind_of(self, field: str) -> str:
+        """Say of which kind a field's values are."""
+        indexed = self._known_schema().indexes.get(field)
+        if indexed is not None:
+            return indexed
+        empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
+        client = self.client
+        page, _ = self._call(
+            lambda seconds: client.scroll(
+                self._name,
+                scroll_filter=self._scoped(models.Filter(must_not=[empty])),
+                limit=1,
+                timeout=seconds,
+            )
+        )
+        if not page:
+            raise SinkError(
+                f"no record of collection {self._name!r} has a field {field}; its metadata has "
+                f"{', '.join(self._some_fields()) or 'no fields'}."
+            )
+        return _kind(_at(page[0].payload or {}, field), field)
+
+    def _some_fields(self) -> list[str]:
+        client = self.client
+        scope = self._scoped(None)
+        page, _ = self._call(
+            lambda seconds: client.scroll(self._name, scroll_filter=scope, limit=1, timeout=seconds)
+        )
+        metadata = (page[0].payload or {}).get("metadata") if page else None
+        return sorted(metadata or {})
 
     def search(
         self,
@@ -339,11 +419,12 @@ class QdrantSink:
             fault = fault_of(name, vector, self._known_schema())
             if fault is not None:
                 raise SinkError(f"the query vector for {name!r} {fault}.")
-        arguments = query_arguments(ranking, query_filter)
+        condition = self._scoped(query_filter)
+        arguments = query_arguments(ranking, condition)
         found = self._call(
             lambda seconds: client.query_points(
                 self._name,
-                query_filter=query_filter,
+                query_filter=condition,
                 limit=limit,
                 score_threshold=score_threshold,
                 timeout=seconds,
@@ -374,6 +455,31 @@ class QdrantSink:
         if client is not None and self._owned:
             with mapped_errors(self._place):
                 client.close()
+
+
+def _equals(field: str, value: str) -> models.Filter:
+    match = models.MatchValue(value=value)
+    return models.Filter(must=[models.FieldCondition(key=field, match=match)])
+
+
+def _at(payload: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Give the value at a path of keys; of a list its first."""
+    value: Any = payload
+    for key in path.split("."):
+        value = value[key]
+        value = value[0] if isinstance(value, list) and value else value
+    return value
+
+
+def _kind(value: object, field: str) -> str:
+    """Name the kind of a value as an index of it would be."""
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    raise SinkError(
+        f"{field} holds a {type(value).__name__}, which is not written as FIELD=VALUE; give "
+        "Qdrant's own filter in JSON."
+    )
 
 
 def _point(record: Record) -> models.PointStruct:
