@@ -71,6 +71,11 @@ class Embedder(Protocol):
     """
 
     @property
+    def whole_document(self) -> bool:
+        """Whether a chunk's vectors depend on more of its document than the chunk."""
+        ...
+
+    @property
     def specs(self) -> VectorSpecs:
         """The vectors that it gives."""
         ...
@@ -108,6 +113,8 @@ class DenseEmbedder:
     Raises:
         UsageError: the model was not trained for that many, or gives no more than those.
     """
+
+    whole_document = False
 
     def __init__(self, embeddings: GGUFEmbeddings, *, short_dim: int | None = None) -> None:
         """Check the options."""
@@ -181,6 +188,11 @@ class Combined:
     def __init__(self, *embedders: Embedder) -> None:
         """Keep them."""
         self._embedders = embedders
+
+    @property
+    def whole_document(self) -> bool:
+        """Whether one of theirs does."""
+        return any(embedder.whole_document for embedder in self._embedders)
 
     @property
     def specs(self) -> VectorSpecs:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from corral.calibration import calibrate, recall, share_cores
 from corral.closing import Closing
 from corral.engine.driver import Row
+from corral.engine.pool import Rows
 from corral.engine.pooling import PoolingType
+from corral.engine.readouts import pool_rows
 from corral.engine.sequences import OverLength, Piece, SequenceBuilder, TextSequences
 from corral.engine.tokenizer import GGUFTokenizer
 from corral.engine.vectors import finish, parse_norm
@@ -91,6 +93,7 @@ class GGUFEmbeddings(Embeddings, Closing):
         pack_tokens: int | None = None,
         n_gpu_layers: int = 0,
         flash_attn: bool | None = None,
+        token_rows: bool = False,
     ) -> None:
         """Open a model.
 
@@ -122,6 +125,8 @@ class GGUFEmbeddings(Embeddings, Closing):
                 else 384.
             n_gpu_layers: layers to put on a GPU; -1 for all.
             flash_attn: None lets llama.cpp choose.
+            token_rows: have the model give a row for each token, of which the vectors are pooled
+                here: what `rows_of` and late chunking need. The vectors stay the same.
 
         Raises:
             ModelError: there is no such model, or it cannot be used.
@@ -138,7 +143,9 @@ class GGUFEmbeddings(Embeddings, Closing):
         }
         if pack_tokens is not None:
             options["pack_tokens"] = pack_tokens
-        opened = open_model(os.fspath(model), pooling_type=pooling_type, options=options)
+        opened = open_model(
+            os.fspath(model), pooling_type=pooling_type, options=options, token_rows=token_rows
+        )
         self._open = opened
         self.model: str = opened.resolved.ref
         self.tokenizer: GGUFTokenizer = opened.tokenizer
@@ -157,6 +164,8 @@ class GGUFEmbeddings(Embeddings, Closing):
         self.model_path: Path = opened.resolved.path
         self.pooling_type: PoolingType = opened.pooling_type
         self.max_tokens: int = opened.max_tokens
+        self._pools_here = token_rows and opened.pooling_type not in _UNPOOLED
+        self._has_rows = token_rows or opened.pooling_type is PoolingType.NONE
         self._layer_norm = bool(profile and profile.layer_norm)
         self._norm = norm if norm is not None else _default_norm(opened.pooling_type)
         self._owned: GGUFEmbeddings | None = None
@@ -250,6 +259,39 @@ class GGUFEmbeddings(Embeddings, Closing):
         """Return the leading dimensions of a vector, normalised anew; (dim,) float32."""
         return finish(row, dim=dim, layer_norm=False, norm=self._norm)
 
+    def rows_of(self, sequences: Sequence[NDArray[np.int32]]) -> Rows:
+        """Run the model over token ids, for the rows of their tokens as they are.
+
+        Args:
+            sequences: each (n_tokens,) int32 with 1 <= n_tokens <= max_tokens, special tokens
+                included.
+
+        Returns:
+            Of each sequence (n_tokens, width) float32, not normalised.
+
+        Raises:
+            EngineError: the model failed, or is closed.
+            PoolingError: it was opened without `token_rows`.
+        """
+        if not self._has_rows:
+            raise PoolingError("the model gives no token rows; open it with token_rows=True")
+        return self._open.engine.run(sequences)
+
+    def pool(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Make a vector of token rows, as the model's own pooling would of a text with these.
+
+        Args:
+            rows: (n_tokens, width) float32, as `rows_of` gives them; at least one.
+
+        Returns:
+            (dim,) float32, normalised as every vector of this object.
+
+        Raises:
+            PoolingError: the pooling type is NONE or RANK.
+        """
+        pooled = pool_rows(self.pooling_type, rows)
+        return finish(pooled, dim=self.dim, layer_norm=self._layer_norm, norm=self._norm)
+
     def _embed(
         self,
         texts: Sequence[str],
@@ -340,6 +382,8 @@ class GGUFEmbeddings(Embeddings, Closing):
 
     def _finish(self, parts: Sequence[tuple[Row, Piece]]) -> Row:
         rows = [row for row, _ in parts]
+        if self._pools_here:
+            rows = [pool_rows(self.pooling_type, row) for row in rows]
         if len(rows) == 1:
             (row,) = rows
         elif self.pooling_type is PoolingType.NONE:

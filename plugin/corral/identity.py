@@ -20,19 +20,23 @@ class ChunkIds:
 
     An id is the UUIDv5 of source, hash of the chunk's text, and how many chunks of the source
     with the same text came before. So an inserted paragraph re-keys nothing else, equal texts in
-    two sources keep points of their own, and so do equal texts in one. The fields are
-    length-prefixed: no two different triples read the same. A tenant's name comes before them, so
-    that two tenants may have the same source.
+    two sources keep points of their own, and so do equal texts in one. A tenant's name comes before
+    them, so that two tenants may have the same source; where a vector depends on the whole
+    document, the document's hash comes after the source. The fields are length-prefixed: no two
+    different tuples read the same.
     """
 
-    def __init__(self, source: str, *, tenant: str | None = None) -> None:
+    def __init__(
+        self, source: str, *, tenant: str | None = None, document_hash: str | None = None
+    ) -> None:
         """Begin with the source's first chunk."""
-        self._owner = (source,) if tenant is None else (tenant, source)
+        fields = (tenant, source, document_hash)
+        self._common = tuple(field for field in fields if field is not None)
         self._seen: Counter[str] = Counter()
 
     def next(self, text_hash: str) -> str:
         """Give the id of the next chunk; canonical text form of a UUID."""
-        fields = (*self._owner, text_hash, str(self._seen[text_hash]))
+        fields = (*self._common, text_hash, str(self._seen[text_hash]))
         self._seen[text_hash] += 1
         name = "".join(f"{len(field)}:{field}" for field in fields)
         return str(uuid.uuid5(_NAMESPACE, name.encode("utf-8", "surrogatepass").hex()))

@@ -22,6 +22,7 @@ from corral.errors import (
     UsageError,
 )
 from corral.fingerprint import METADATA_KEY, SCHEMA_VERSION, TENANTS, Fingerprint
+from corral.late import LateEmbedder
 from corral.pipeline import Progress, Writer, run_pipeline
 from corral.plan import plan
 from corral.plugins import load_chunker, load_sink
@@ -62,7 +63,7 @@ class IngestOptions:
         model_options: further keyword arguments of GGUFEmbeddings.
         chunker: name of the way to cut.
         chunk_size: most tokens of a chunk, prefix and special tokens included; None takes what
-            the model takes, but no more than 512.
+            the model takes, with `late` half of it, but no more than 512.
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
         sparse: options of a sparse vector for BM25 beside the dense one (language, tokenizer,
             ascii_folding); None makes none.
@@ -72,6 +73,7 @@ class IngestOptions:
         dry_run: read and compare everything, but embed, write and delete nothing.
         strict: let a skipped file or a truncated chunk count as a failure.
         prune: delete in the end the chunks of files that are gone.
+        late: pool a chunk's vector from a pass over its whole document.
     """
 
     paths: Sequence[Path]
@@ -91,6 +93,7 @@ class IngestOptions:
     dry_run: bool = False
     strict: bool = False
     prune: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,9 @@ def ingest(
     files = _discover(options, options.globs)
     with closing(_make_sink(options)) as sink:
         existing = sink.schema()
-        with GGUFEmbeddings(options.model, **options.model_options) as embeddings:
+        with GGUFEmbeddings(
+            options.model, token_rows=options.late, **options.model_options
+        ) as embeddings:
             if embeddings.pooling_type in (PoolingType.NONE, PoolingType.RANK):
                 raise PoolingError(
                     f"pooling_type {embeddings.pooling_type.name.lower()} gives no vector of a "
@@ -182,8 +187,9 @@ def _make_sink(options: IngestOptions) -> Sink:
 
 def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker:
     size = options.chunk_size
-    if size is None:
-        size = min(embeddings.max_tokens, _LARGEST_DEFAULT_CHUNK)
+    if size is None:  # late chunks need a document around them
+        limit = embeddings.max_tokens // 2 if options.late else embeddings.max_tokens
+        size = min(limit, _LARGEST_DEFAULT_CHUNK)
     if size > embeddings.max_tokens and "over_length" not in options.model_options:
         raise UsageError(
             f"chunk size is {size} tokens; the model takes {embeddings.max_tokens} "
@@ -195,7 +201,8 @@ def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker
 
 
 def _make_embedder(options: IngestOptions, embeddings: GGUFEmbeddings) -> Embedder:
-    dense = DenseEmbedder(embeddings, short_dim=options.short_dim)
+    make = LateEmbedder if options.late else DenseEmbedder
+    dense = make(embeddings, short_dim=options.short_dim)
     if options.sparse is None:
         return dense
     return Combined(dense, Bm25Embedder(Bm25(**options.sparse)))
@@ -398,6 +405,7 @@ class _Run:
             chunker=self.chunker,
             model=self.embeddings.model,
             max_bytes=self.options.max_file_size,
+            whole_document=self.embedder.whole_document,
             stored=self._stored,
             tenant=self.options.target.tenant,
         )

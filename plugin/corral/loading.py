@@ -43,7 +43,11 @@ class OpenModel:
 
 
 def open_model(
-    ref: str, *, pooling_type: PoolingType | int | str | None, options: Mapping[str, Any]
+    ref: str,
+    *,
+    pooling_type: PoolingType | int | str | None,
+    options: Mapping[str, Any],
+    token_rows: bool = False,
 ) -> OpenModel:
     """Open a model.
 
@@ -51,6 +55,7 @@ def open_model(
         ref: a path, `hf:owner/repo[:file-or-quant]`, or the name of a built-in.
         pooling_type: overrides the model's own; None takes that.
         options: further EngineOptions by name.
+        token_rows: have the engine give a row for each token, and leave the pooling to the caller.
 
     Raises:
         ModelError: there is no such model, or it cannot be used.
@@ -60,7 +65,8 @@ def open_model(
     pooling = choose_pooling(pooling_type, header, resolved.profile)
     vet(resolved, pooling)
     _warn_of_lost_layers(header)
-    engine = Engine(resolved.path, EngineOptions(pooling_type=pooling, **options))
+    given = PoolingType.NONE if token_rows else pooling
+    engine = Engine(resolved.path, EngineOptions(pooling_type=given, **options))
     try:
         _check_attention(options.get("causal"), engine, header)
         tokenizer = load_tokenizer(header, engine.tokenize)

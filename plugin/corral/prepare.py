@@ -100,6 +100,7 @@ def prepare(
     chunker: Chunker,
     model: str,
     max_bytes: int,
+    whole_document: bool,
     stored: Callable[[str], Stored],
     tenant: str | None = None,
 ) -> Iterator[Pending | FileRead | FileLeft]:
@@ -110,6 +111,7 @@ def prepare(
         chunker: cuts them.
         model: name of the model, for the payload.
         max_bytes: size of the largest file to read.
+        whole_document: whether a chunk's vectors depend on the whole document, and its id so too.
         stored: asks the store what it holds of a source.
         tenant: that the chunks belong to, or None.
     """
@@ -120,7 +122,7 @@ def prepare(
             continue
         try:
             text = _read(file, max_bytes)
-            chunks = _cut(file, text, chunker, model, tenant)
+            chunks = _cut(file, text, chunker, model, tenant, whole_document=whole_document)
             yield from _compare(file, chunks, stored(file.source), began)
         except NotTextError as error:
             yield FileLeft(file, failed=False, reason=str(error), began=began)
@@ -136,10 +138,17 @@ def _read(file: SourceFile, max_bytes: int) -> str:
 
 
 def _cut(
-    file: SourceFile, text: str, chunker: Chunker, model: str, tenant: str | None
+    file: SourceFile,
+    text: str,
+    chunker: Chunker,
+    model: str,
+    tenant: str | None,
+    *,
+    whole_document: bool,
 ) -> Iterator[Pending]:
     """Chunk a text, and name each chunk."""
-    ids = ChunkIds(file.source, tenant=tenant)
+    document_hash = content_hash(text) if whole_document else None
+    ids = ChunkIds(file.source, tenant=tenant, document_hash=document_hash)
     owner = {} if tenant is None else {"tenant": tenant}
     document = Document(text=text, source=file.source)
     for index, chunk in enumerate(chunker.chunk(document)):

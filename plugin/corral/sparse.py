@@ -25,6 +25,8 @@ class Bm25Embedder:
         model: weighs the words.
     """
 
+    whole_document = False
+
     def __init__(self, model: Bm25) -> None:
         """Keep the model."""
         self._model = model

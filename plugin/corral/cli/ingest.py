@@ -87,6 +87,7 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     metavar="N",
     help="Tokens that a chunk repeats of the one before.",
 )
+@click.option("--late", is_flag=True, help="Pool chunks from a pass over the whole document.")
 @_model_options
 @click.option(
     "--index",
@@ -156,6 +157,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     *,
     sparse_ascii_folding: bool,
     follow_symlinks: bool,
+    late: bool,
     prune: bool,
     yes: bool,
     dry_run: bool,
@@ -207,6 +209,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         indexes=dict(map(_index, indexes)),
         sparse=None if sparse is None else given(words),
         short_dim=short_dim,
+        late=late,
         prune=prune,
         dry_run=dry_run,
         strict=strict,
