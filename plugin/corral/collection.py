@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 from corral.embedders import Combined, DenseEmbedder, Embedder
 from corral.embeddings import GGUFEmbeddings
@@ -14,7 +14,14 @@ from corral.sparse import Bm25Embedder
 from corral_sinks import Hit, SinkOptions
 from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink
 
-__all__ = ["Collection", "embeddings_for", "n_candidates"]
+__all__ = [
+    "Collection",
+    "embedder_of",
+    "embeddings_for",
+    "fingerprint_in",
+    "model_options_of",
+    "n_candidates",
+]
 
 _FETCH_TIMES: Final = 4
 _FETCH_LEAST: Final = 20
@@ -52,14 +59,14 @@ class Collection:
         with ExitStack() as opened:
             self._sink = QdrantSink(target, client=client)
             opened.callback(self._sink.close)
-            held = _fingerprint(self._sink, target)
+            held = fingerprint_in(self._sink, target)
             held.require_tenant(target.tenant, collection=target.collection)
             if embeddings is None:
                 embeddings = embeddings_for(held, collection=target.collection, model=model)
                 opened.callback(embeddings.close)
             else:
                 _require_maker(held, embeddings, collection=target.collection)
-            self._embedder = _embedder_of(held, embeddings)
+            self._embedder = embedder_of(held, embeddings)
             self._close = weakref.finalize(self, opened.pop_all().close)
 
     def nearest(
@@ -115,24 +122,28 @@ def embeddings_for(
     Raises:
         CollectionError: the model that is found is another one.
     """
-    fields = fingerprint.fields
-    embeddings = GGUFEmbeddings(
-        model or fingerprint.model,
-        dim=fields["dim"],
-        force_dim=True,
-        pooling_type=fields["pooling_type"],
-        attention="causal" if fields["causal"] else "non-causal",
-        over_length=fields["over_length"],
-        normalize=fields["normalize"],
-        query_prefix=fields["query_prefix"],
-        document_prefix=fields["document_prefix"],
-    )
+    embeddings = GGUFEmbeddings(model or fingerprint.model, **model_options_of(fingerprint))
     try:
         _require_maker(fingerprint, embeddings, collection=collection)
     except CollectionError:
         embeddings.close()
         raise
     return embeddings
+
+
+def model_options_of(fingerprint: Fingerprint) -> dict[str, Any]:
+    """Give the options of GGUFEmbeddings that a collection was made with."""
+    fields = fingerprint.fields
+    return {
+        "dim": fields["dim"],
+        "force_dim": True,
+        "pooling_type": fields["pooling_type"],
+        "attention": "causal" if fields["causal"] else "non-causal",
+        "over_length": fields["over_length"],
+        "normalize": fields["normalize"],
+        "query_prefix": fields["query_prefix"],
+        "document_prefix": fields["document_prefix"],
+    }
 
 
 def n_candidates(k: int, *, fetch_k: int | None, reranks: bool) -> int:
@@ -159,7 +170,12 @@ def n_candidates(k: int, *, fetch_k: int | None, reranks: bool) -> int:
     return fetch_k
 
 
-def _fingerprint(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
+def fingerprint_in(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
+    """Read the fingerprint of a collection.
+
+    Raises:
+        CollectionError: there is no such collection, or it is not corral's.
+    """
     schema = sink.schema()
     if schema is None:
         place = target.url or target.path or "the given client"
@@ -169,7 +185,7 @@ def _fingerprint(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
     return Fingerprint.from_metadata(schema.metadata, collection=target.collection)
 
 
-def _embedder_of(held: Fingerprint, embeddings: GGUFEmbeddings) -> Embedder:
+def embedder_of(held: Fingerprint, embeddings: GGUFEmbeddings) -> Embedder:
     """Return what computes the vectors that a fingerprint tells of."""
     dense = DenseEmbedder(embeddings, short_dim=DenseEmbedder.short_dim_of(held.fields))
     sparse = Bm25Embedder.from_settings(held.fields)

@@ -45,6 +45,11 @@ class Bm25Embedder:
         return cls(Bm25(**options))
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        """Of the model, as Bm25 takes them."""
+        return self._model.settings
+
+    @property
     def specs(self) -> VectorSpecs:
         """One sparse vector, whose IDF the store keeps."""
         return VectorSpecs(sparse={SPARSE: SparseParams(idf=True)})

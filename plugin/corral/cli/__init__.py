@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 import click
 
+from corral.cli.collections import collections, delete, info, verify
 from corral.cli.ingest import ingest
 from corral.cli.model import model
 from corral.cli.options import CONTEXT_SETTINGS
@@ -33,7 +34,7 @@ def corral() -> None:
     """Take folders of documents into Qdrant with local GGUF models, and search them."""
 
 
-for _command in (ingest, search, rerank, model):
+for _command in (ingest, search, rerank, collections, info, verify, delete, model):
     corral.add_command(_command)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["CONTEXT_SETTINGS", "FilePath", "given", "target_of", "target_options"]
+__all__ = ["CONTEXT_SETTINGS", "FilePath", "given", "place_options", "target_of", "target_options"]
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 """Of every command and group."""
@@ -17,6 +17,14 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--tenant", metavar="NAME", help="Whose chunks alone are seen."),
         click.option("--collection", metavar="NAME", required=True, help="The collection."),
+    ):
+        command = option(command)
+    return place_options(command)
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --path and --url."""
+    for option in (
         click.option(
             "--url", metavar="URL", help="A Qdrant server; its key comes from QDRANT_API_KEY."
         ),

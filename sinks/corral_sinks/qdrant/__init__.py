@@ -6,8 +6,10 @@ Of this project only this package imports qdrant_client and qdrant_edge.
 from qdrant_client import QdrantClient
 from qdrant_client.models import Filter
 
+from corral_sinks._checks import fault_of as vector_fault_in
 from corral_sinks.qdrant._clients import MemoryQdrant, connect
 from corral_sinks.qdrant._conditions import field_path
+from corral_sinks.qdrant._schema import vector_bytes
 from corral_sinks.qdrant._stages import Fused, Nearest, Ranking
 from corral_sinks.qdrant._upload import Limits
 from corral_sinks.qdrant.bm25 import LANGUAGES, TOKENIZERS, Bm25
@@ -29,4 +31,6 @@ __all__ = [
     "Ranking",
     "connect",
     "field_path",
+    "vector_bytes",
+    "vector_fault_in",
 ]

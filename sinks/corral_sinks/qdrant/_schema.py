@@ -1,7 +1,9 @@
 """The sinks' schema and vectors in Qdrant's models, and back."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from qdrant_client import models
 
 from corral_sinks import (
@@ -14,7 +16,15 @@ from corral_sinks import (
     VectorParams,
 )
 
-__all__ = ["TENANT_FIELD", "created", "index_params", "schema_of", "vector_of"]
+__all__ = [
+    "TENANT_FIELD",
+    "created",
+    "index_params",
+    "schema_of",
+    "vector_bytes",
+    "vector_of",
+    "vectors_from",
+]
 
 TENANT_FIELD = "metadata.tenant"
 
@@ -114,3 +124,23 @@ def vector_of(vector: Vector) -> Any:  # noqa: ANN401 - list, list of lists or S
     if isinstance(vector, SparseVector):
         return models.SparseVector(indices=vector.indices.tolist(), values=vector.values.tolist())
     return vector.tolist()
+
+
+def vector_bytes(params: VectorParams) -> int:
+    """Bytes that a record's vector takes; 0 of a multivector, whose rows are not known."""
+    return 0 if params.multivector else 4 * params.size
+
+
+def vectors_from(given: object) -> Mapping[str, Vector]:
+    """Read a stored point's vectors; a single unnamed one has the name ""."""
+    named = given if isinstance(given, dict) else {"": given}
+    return {name: _vector_from(vector) for name, vector in named.items() if vector is not None}
+
+
+def _vector_from(given: Any) -> Vector:  # noqa: ANN401 - list, list of lists or SparseVector
+    if isinstance(given, models.SparseVector):
+        return SparseVector(
+            indices=np.array(given.indices, dtype=np.uint32),
+            values=np.array(given.values, dtype=np.float32),
+        )
+    return np.array(given, dtype=np.float32)

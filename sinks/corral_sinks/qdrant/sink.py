@@ -26,6 +26,7 @@ from corral_sinks.qdrant._schema import (
     index_params,
     schema_of,
     vector_of,
+    vectors_from,
 )
 from corral_sinks.qdrant._stages import Nearest, Ranking, query_arguments, vectors_of
 from corral_sinks.qdrant._upload import Limits, batches, record_bytes, retried
@@ -45,6 +46,7 @@ _KINDS: Sequence[tuple[type, str]] = (
 )
 """Of JSON values; a bool, which is an int in Python, comes first."""
 _PAGE = 1000
+_PAGE_VECTORS = 256
 _ID_BYTES = 40
 _ADVICE = (
     " Check that the server runs and that address and port are right (REST is on 6333 unless "
@@ -288,30 +290,55 @@ class QdrantSink:
         """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
         return {
             str(point.id): (point.payload or {})["metadata"]
-            for point in self._scroll("metadata", _equals(SOURCE_FIELD, source))
+            for point in self._scroll(["metadata"], _equals(SOURCE_FIELD, source))
         }
 
     def sources(self) -> Iterator[str]:
         """Every `metadata.source` of the collection's records, once."""
         # No facet: it counts in segments, and wants to know beforehand how many there are.
-        found = {source_of(point.payload or {}) for point in self._scroll("metadata.source")}
+        found = {source_of(point.payload or {}) for point in self._scroll(["metadata.source"])}
         return iter(sorted(source for source in found if source is not None))
 
+    def records(self, *, vectors: bool = True, after: str | None = None) -> Iterator[Record]:
+        """Yield every record in the order of their ids, its payload whole.
+
+        Args:
+            vectors: whether to bring the vectors along.
+            after: id of a record to go on from, itself included; None begins with the first.
+        """
+        for point in self._scroll(None, vectors=vectors, offset=after):
+            found = vectors_from(point.vector) if vectors else {}
+            yield Record(id=str(point.id), vectors=found, payload=point.payload or {})
+
+    def info(self) -> models.CollectionInfo:
+        """Return what Qdrant tells of the collection.
+
+        Raises:
+            SinkError: there is no such collection.
+        """
+        self._known_schema()
+        return self._call(lambda _: self.client.get_collection(self._name))
+
     def _scroll(
-        self, field: str, condition: models.Filter | None = None
+        self,
+        fields: list[str] | None,
+        condition: models.Filter | None = None,
+        *,
+        vectors: bool = False,
+        offset: models.ExtendedPointId | None = None,
     ) -> Iterator[models.Record]:
-        """Yield the records that meet the condition, with one field of their payload."""
+        """Yield the records that meet the condition, with some fields of their payload, or all."""
         client = self.client
         condition = self._scoped(condition)
-        offset: models.ExtendedPointId | None = None
         while True:
             page, offset = self._call(
                 lambda seconds, offset=offset: client.scroll(  # type: ignore[misc]
                     self._name,
                     scroll_filter=condition,
-                    limit=_PAGE,
+                    limit=_PAGE_VECTORS if vectors else _PAGE,
                     offset=offset,
-                    with_payload=[field],
+                    with_payload=True if fields is None else fields,
+                    with_vectors=vectors,
                     timeout=seconds,
                 )
             )

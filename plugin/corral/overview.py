@@ -1,0 +1,206 @@
+"""What collections there are, and what is in one."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, cast
+
+from corral.collection import fingerprint_in
+from corral.errors import CollectionError
+from corral.fingerprint import METADATA_KEY
+from corral_sinks import Schema, SinkOptions
+from corral_sinks.qdrant import QdrantSink, connect, vector_bytes
+
+__all__ = ["Entry", "Info", "SourceInfo", "collections", "delete_sources", "info"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One of the collections of a place.
+
+    Args:
+        name: of the collection.
+        points: that it has.
+        vectors: its vectors' names, each with its dimensions, or "sparse".
+        model: that made it, as it was named; None where corral did not make it.
+        tenants: whether its chunks belong to tenants.
+    """
+
+    name: str
+    points: int
+    vectors: Mapping[str, int | str]
+    model: str | None
+    tenants: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceInfo:
+    """What a collection holds of one source.
+
+    Attributes:
+        chunks: of it.
+        tokens: that the model read for them.
+        truncated: chunks of which it read less than all.
+        payload_bytes: of their payloads as JSON.
+    """
+
+    chunks: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """What is in a collection.
+
+    Args:
+        name: of the collection.
+        model: that made it, as it was named.
+        fingerprint: every setting that decided a vector or a chunk.
+        points: that it has.
+        tokens: that the model read for them.
+        truncated: chunks of which it read less than all.
+        payload_bytes: of all payloads as JSON.
+        vector_bytes: of all vectors, without indexes and copies; of sparse ones and multivectors
+            nothing is counted.
+        disk_bytes: that the folder takes on disk; None of a server.
+        index: state of the graph and of the payload indexes.
+        sources: what there is of each source.
+    """
+
+    name: str
+    model: str
+    fingerprint: Mapping[str, Any]
+    points: int
+    tokens: int
+    truncated: int
+    payload_bytes: int
+    vector_bytes: int
+    disk_bytes: int | None
+    index: Mapping[str, Any]
+    sources: Mapping[str, SourceInfo] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give all of it as JSON."""
+        return asdict(self)
+
+
+def collections(*, url: str | None = None, path: str | None = None) -> list[Entry]:
+    """List the collections of a server or a folder, by name.
+
+    Raises:
+        CollectionError: there is no such folder.
+        SinkError: the store cannot be used.
+    """
+    if path is not None and not Path(path).is_dir():
+        raise CollectionError(f"there is no folder {path}; `ingest --path {path}` makes it")
+    with closing(connect(url=url, path=path)) as client:
+        names = sorted(found.name for found in client.get_collections().collections)
+        sinks = [QdrantSink(SinkOptions(collection=name), client=client) for name in names]
+        return [_entry(name, sink) for name, sink in zip(names, sinks, strict=True)]
+
+
+def _entry(name: str, sink: QdrantSink) -> Entry:
+    schema = sink.schema() or Schema(vectors={})
+    held = schema.metadata.get(METADATA_KEY)
+    return Entry(
+        name=name,
+        points=sink.count(),
+        vectors=_vectors(schema),
+        model=str(held.get("model")) if isinstance(held, Mapping) else None,
+        tenants=schema.tenants,
+    )
+
+
+def _vectors(schema: Schema) -> Mapping[str, int | str]:
+    dense: dict[str, int | str] = {name: params.size for name, params in schema.vectors.items()}
+    return dense | dict.fromkeys(schema.sparse_vectors, "sparse")
+
+
+def info(target: SinkOptions) -> Info:
+    """Look at every record of a collection, without its vectors.
+
+    Raises:
+        CollectionError: there is no such collection, or it is not corral's.
+        SinkError: the store cannot be used.
+    """
+    with closing(QdrantSink(target)) as sink:
+        held = fingerprint_in(sink, target)
+        schema = sink.schema() or Schema(vectors={})
+        sources: defaultdict[str, SourceInfo] = defaultdict(SourceInfo)
+        for record in sink.records(vectors=False):
+            _count(sources, record.payload)
+        found = sink.info()
+        points = sink.count()
+    return Info(
+        name=target.collection,
+        model=held.model,
+        fingerprint=held.fields,
+        points=points,
+        tokens=sum(one.tokens for one in sources.values()),
+        truncated=sum(one.truncated for one in sources.values()),
+        payload_bytes=sum(one.payload_bytes for one in sources.values()),
+        vector_bytes=points * sum(map(vector_bytes, schema.vectors.values())),
+        disk_bytes=_disk_bytes(target),
+        index={
+            "status": found.status.value,
+            "indexed_vectors": found.indexed_vectors_count or 0,
+            "segments": found.segments_count,
+            "payload": dict(schema.indexes),
+            "tenants": schema.tenants,
+        },
+        sources=dict(sorted(sources.items())),
+    )
+
+
+def _count(sources: defaultdict[str, SourceInfo], payload: Mapping[str, Any]) -> None:
+    metadata = cast("Mapping[str, Any]", payload.get("metadata") or {})
+    one = sources[str(metadata.get("source", ""))]
+    one.chunks += 1
+    one.tokens += int(metadata.get("n_tokens", 0))
+    one.truncated += bool(metadata.get("truncated"))
+    one.payload_bytes += len(json.dumps(payload, ensure_ascii=False).encode())
+
+
+def _disk_bytes(target: SinkOptions) -> int | None:
+    """Blocks that a folder's files take: the engine sets more aside than it uses."""
+    if target.path in {None, ":memory:"}:
+        return None
+    folder = Path(str(target.path)) / target.collection
+    return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
+
+
+def delete_sources(target: SinkOptions, sources: tuple[str, ...]) -> dict[str, int]:
+    """Delete all that a collection holds of some sources.
+
+    Returns:
+        Chunks that were deleted, by source.
+
+    Raises:
+        CollectionError: there is no such collection, it has tenants and none is named, or it
+            holds nothing of one of the sources; nothing is deleted then.
+        SinkError: the store failed.
+    """
+    with closing(QdrantSink(target)) as sink:
+        fingerprint_in(sink, target).require_tenant(target.tenant, collection=target.collection)
+        ids = {source: list(sink.stored(source)) for source in sources}
+        for source, found in ids.items():
+            if not found:
+                raise CollectionError(_unknown(source, list(sink.sources()), target))
+        for found in ids.values():
+            sink.delete(found)
+        sink.flush()
+    return {source: len(found) for source, found in ids.items()}
+
+
+def _unknown(source: str, known: list[str], target: SinkOptions) -> str:
+    near = get_close_matches(source, known, n=3) or known[:3]
+    return (
+        f"collection {target.collection!r} holds nothing of {source!r}; sources are named relative "
+        f"to the folder that was ingested, such as {', '.join(map(repr, near)) or 'none yet'}"
+    )

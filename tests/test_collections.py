@@ -1,0 +1,174 @@
+"""What there is in collections, deleting of it, and whether it is right."""
+
+import json
+import shutil
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from retrieving import TEXTS, write
+from sink_contract import SCHEMA, record
+
+from corral import audit as audit_module
+from corral.audit import audit
+from corral.cli import main
+from corral.errors import CollectionError
+from corral.overview import collections, delete_sources, info
+from corral_sinks import SinkOptions
+from corral_sinks.qdrant import QdrantSink
+
+
+def ignore(*_, **__):
+    """Take no note of the progress."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "docs").mkdir()
+    options = {"sparse": {"language": "none"}}
+    write(folder / "docs", path=str(folder / "db"), options=options)
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    """A copy of an ingested folder and its collection, to be spoilt."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def target_in(place, **changes):
+    return SinkOptions(collection="docs", path=str(place / "db"), **changes)
+
+
+def audited(place, **options):
+    return audit([place / "docs"], target_in(place), progress=ignore, **options)
+
+
+def call(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return end.value.code, *capsys.readouterr()
+
+
+def test_collections_are_listed_with_what_made_them(place):
+    with closing(QdrantSink(SinkOptions(collection="other", path=str(place / "db")))) as sink:
+        sink.create(replace(SCHEMA, metadata={}))
+    docs, other = collections(path=str(place / "db"))
+    assert (docs.name, docs.points, docs.tenants) == ("docs", 5, False)
+    assert docs.vectors == {"dense": 64, "sparse": "sparse"}
+    assert docs.model.endswith(".gguf")
+    assert (other.name, other.model) == ("other", None)
+    with pytest.raises(CollectionError, match="no folder"):
+        collections(path=str(place / "nowhere"))
+
+
+def test_info_counts_chunks_tokens_and_bytes_by_source(place):
+    found = info(target_in(place))
+    assert found.points == 5
+    assert set(found.sources) == set(TEXTS)
+    with closing(QdrantSink(target_in(place))) as sink:
+        records = list(sink.records())
+    assert found.tokens == sum(r.payload["metadata"]["n_tokens"] for r in records)
+    assert found.vector_bytes == 5 * 4 * len(records[0].vectors["dense"])
+    assert found.payload_bytes == sum(
+        len(json.dumps(r.payload, ensure_ascii=False).encode()) for r in records
+    )
+    assert found.disk_bytes > found.vector_bytes
+    assert found.index["payload"]["metadata.source"] == "keyword"
+    assert found.fingerprint["sparse"] == "bm25"
+    with pytest.raises(CollectionError, match="no collection 'none'"):
+        info(SinkOptions(collection="none", path=str(place / "db")))
+
+
+def test_deleting_takes_the_named_sources_or_nothing(place):
+    with pytest.raises(CollectionError, match=r"holds nothing of 'gat\.txt'.*'gate\.txt'"):
+        delete_sources(target_in(place), ("wool.txt", "gat.txt"))
+    assert info(target_in(place)).points == 5
+    assert delete_sources(target_in(place), ("wool.txt", "gate.txt")) == {
+        "wool.txt": 1,
+        "gate.txt": 1,
+    }
+    assert set(info(target_in(place)).sources) == set(TEXTS) - {"wool.txt", "gate.txt"}
+
+
+def test_a_collection_that_is_right_is_found_so(place):
+    found = audited(place)
+    assert found.ok
+    assert (found.points, found.files, found.sampled) == (5, 5, 5)
+    assert found.least_similarity > 0.9999
+    assert found.as_dict()["ok"] is True
+
+
+def test_what_files_and_collection_differ_in_is_told(place):
+    (place / "docs" / "gate.txt").write_text("Ben opened the gate.")
+    (place / "docs" / "new.txt").write_text("A new text.")
+    (place / "docs" / "wool.txt").unlink()
+    found = audited(place, sample=0)
+    assert (found.missing, found.stale) == (2, 2)
+    assert sorted(found.differing) == ["gate.txt", "new.txt"]
+    assert found.extra == ["wool.txt"]
+    assert not found.ok
+    assert found.least_similarity is None
+
+
+def test_vectors_that_are_wrong_are_told_by_record_and_name(place):
+    with closing(QdrantSink(target_in(place))) as sink:
+        first, second, third, *_ = sink.records()
+        turned = np.roll(first.vectors["dense"], 1)
+        words = second.vectors["sparse"]
+        halved = replace(words, values=np.append(words.values[:1], 9 * words.values[1:]))
+        sink.upsert(
+            [
+                replace(first, vectors={**first.vectors, "dense": turned}),
+                replace(second, vectors={**second.vectors, "sparse": halved}),
+                replace(third, vectors={"dense": third.vectors["dense"]}),
+            ]
+        )
+    flaws = {(flaw.id, flaw.vector): flaw.fault for flaw in audited(place).flaws}
+    assert set(flaws) == {(first.id, "dense"), (second.id, "sparse"), (third.id, "sparse")}
+    assert "cosine" in flaws[first.id, "dense"]
+    assert "0.0000" in flaws[third.id, "sparse"]
+
+
+def test_a_stored_vector_without_unit_length_or_with_nan_is_a_flaw():
+    long = record(1, vectors={"dense": np.full(8, 1.0, np.float32)})
+    broken = record(2, vectors={"dense": np.full(8, np.nan, np.float32)})
+    (first,) = audit_module._flaws(long, SCHEMA)
+    (second,) = audit_module._flaws(broken, SCHEMA)
+    assert "longer or shorter than 1" in first.fault
+    assert (second.source, "not finite" in second.fault) == ("a.md", True)
+    assert list(audit_module._flaws(record(3), SCHEMA)) == []
+
+
+def test_the_sample_is_of_the_size_that_is_asked_for(place):
+    assert audited(place, sample=2).sampled == 2
+
+
+def test_the_command_line_lists_tells_deletes_and_verifies(place, capsys):
+    target = ["--path", str(place / "db"), "--collection", "docs"]
+    code, out, err = call(capsys, "collections", *target[:2])
+    assert (code, "docs  5 points" in out) == (0, True), err
+    code, out, _ = call(capsys, "collections", *target[:2], "--json")
+    assert json.loads(out)["points"] == 5
+    code, out, _ = call(capsys, "info", *target)
+    assert "5 of 5 sources" in out
+    assert '"gate.txt": 1 chunks' in out
+    code, out, _ = call(capsys, "info", *target, "--json")
+    assert json.loads(out)["sources"]["gate.txt"]["chunks"] == 1
+    code, out, err = call(capsys, "verify", str(place / "docs"), *target)
+    assert (code, "all is as it should be" in out) == (0, True), err
+    code, _, err = call(capsys, "delete", "gate.txt", *target)
+    assert (code, "add --yes" in err) == (2, True)
+    code, out, _ = call(capsys, "delete", "gate.txt", *target, "--yes")
+    assert (code, out) == (0, "gate.txt: 1 chunks deleted\n")
+    code, out, _ = call(capsys, "delete", "wool.txt", *target, "--yes", "--json")
+    assert json.loads(out) == {"deleted": 1, "sources": {"wool.txt": 1}}
+    code, out, _ = call(capsys, "verify", str(place / "docs"), *target)
+    assert code == 1
+    assert "gate.txt: differs from its file" in out
+    assert "something is amiss" in out
+    code, out, _ = call(capsys, "verify", str(place / "docs"), *target, "--json")
+    assert (code, json.loads(out)["missing"]) == (1, 2)
