@@ -106,11 +106,12 @@ def test_a_file_that_failed_gives_exit_1(folder, store, tmp_path):
     # Root may read every file, so a reader that fails stands in.
     script = tmp_path / "run.py"
     script.write_text(
-        "from corral import prepare\n"
+        "from corral.errors import ReadError\n"
+        "from corral.readers import files\n"
         "from corral.cli import ingest_main\n"
         "def failing(path, **_):\n"
-        "    raise prepare.ReadError(f'{path} cannot be read: Permission denied.')\n"
-        "prepare.read_text = failing\n"
+        "    raise ReadError(f'{path} cannot be read: Permission denied.')\n"
+        "files.read_bytes = failing\n"
         "ingest_main()\n"
     )
     done = corral(folder, *store, "--model", BERT.path, command=(script,))

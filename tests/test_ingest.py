@@ -21,16 +21,24 @@ import tiny_models
 from qdrant_client import models as qdrant
 from qdrant_stand_in import QdrantStandIn
 
-from corral import GGUFEmbeddings, pipeline, prepare, reading
+from corral import GGUFEmbeddings, pipeline, reading
 from corral.calibration import recall
 from corral.discovery import SkippedFile, SourceFile
 from corral.engine import _llama
-from corral.errors import CollectionError, IncompleteRunError, ModelError, PoolingError, UsageError
+from corral.errors import (
+    CollectionError,
+    IncompleteRunError,
+    ModelError,
+    PoolingError,
+    ReadError,
+    UsageError,
+)
 from corral.fingerprint import METADATA_KEY, Fingerprint
 from corral.identity import ChunkIds, content_hash
 from corral.ingest import IngestOptions, ingest
 from corral.metrics import prometheus
 from corral.prune import vanished
+from corral.readers import files
 from corral.report import FileReport, Report
 from corral.search import search
 from corral_chunkers import ChunkerError
@@ -203,14 +211,14 @@ class TestPrune:
     ):
         run(folder, target)
         (folder / "c.rst").rename(folder / "new.rst")
-        read = prepare.read_text
+        read = files.read_bytes
 
         def forbidden(path, **options):
             if path.name == "new.rst":
-                raise prepare.ReadError(f"{path} cannot be read: Permission denied.")
+                raise ReadError(f"{path} cannot be read: Permission denied.")
             return read(path, **options)
 
-        monkeypatch.setattr(prepare, "read_text", forbidden)
+        monkeypatch.setattr(files, "read_bytes", forbidden)
         report = run(folder, target, prune=True)
         assert report.files["failed"] == 1
         assert report.pruned == []
@@ -284,7 +292,7 @@ def test_a_file_that_was_emptied_loses_its_chunks_and_one_that_vanished_keeps_th
     sources = {point.payload["metadata"]["source"] for point in points(target).values()}
     assert sources == {"b.md", "c.rst", "d.txt"}
     assert report.deleted > 0
-    assert ("a.txt", "there is no text in it") in report.reasons
+    assert ("a.txt", f"{folder / 'a.txt'} holds nothing but white space.") in report.reasons
     assert report.all_stored
 
 
@@ -298,14 +306,14 @@ def test_bad_files_are_listed_and_the_others_stored(folder, target):
 
 
 def test_a_file_that_may_not_be_read_fails_the_run_and_no_other_file(folder, target, monkeypatch):
-    read = prepare.read_text
+    read = files.read_bytes
 
     def forbidden(path, **options):
         if path.name == "b.md":
-            raise prepare.ReadError(f"{path} cannot be read: Permission denied.")
+            raise ReadError(f"{path} cannot be read: Permission denied.")
         return read(path, **options)
 
-    monkeypatch.setattr(prepare, "read_text", forbidden)
+    monkeypatch.setattr(files, "read_bytes", forbidden)
     report = run(folder, target)
     assert report.files == Counter(stored=3, failed=1)
     assert not report.all_stored
@@ -357,7 +365,7 @@ def odd_folder(root):
     (root / "secret.txt").write_text("Of nobody's business.")
     (root / "shrinking.txt").write_text("It shrinks while it is read. " * 100)
     return {
-        "nul.txt": "NUL", "binary.txt": "PNG", "empty.txt": "no text", "fifo.txt": "FIFO",
+        "nul.txt": "NUL", "binary.txt": "PNG", "empty.txt": "is empty", "fifo.txt": "FIFO",
         "huge.txt": "2,147,483,648 bytes; the limit is 134,217,728", "up": "outside",
         "loop.txt": "leads nowhere",
     }  # fmt: skip
@@ -454,7 +462,7 @@ def test_other_settings_are_refused_with_each_field_before_any_file_is_read(
     folder, target, monkeypatch, options, named
 ):
     run(folder, target)
-    monkeypatch.setattr(prepare, "read_text", lambda *_, **__: pytest.fail("a file was read"))
+    monkeypatch.setattr(files, "read_bytes", lambda *_, **__: pytest.fail("a file was read"))
     with pytest.raises(CollectionError, match=f"(?s)'docs' was made with other.*{named}"):
         run(folder, target, **options)
 
@@ -636,7 +644,7 @@ def test_a_fault_while_reading_ends_the_run(folder, target, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(prepare, "read_text", broken)
+    monkeypatch.setattr(files, "read_bytes", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         run(folder, target)
 
@@ -666,7 +674,7 @@ def test_the_report_tells_of_each_file_what_the_totals_add_up_to(folder, target)
     for name in ("chunks", "tokens", "truncated"):
         assert sum(entry[name] for entry in entries.values()) == told["totals"][name] > 0
     assert entries["e.txt"]["status"] == "skipped"
-    assert entries["e.txt"]["error"] == "there is no text in it"
+    assert entries["e.txt"]["error"].endswith("e.txt is empty.")
     assert entries["c.rst"]["error"] is None
     assert all(0 <= entry["seconds"] <= report.seconds for entry in entries.values())
     assert told["totals"]["files"] == 5

@@ -166,7 +166,7 @@ def test_no_import_of_ours_goes_round_in_a_circle():
     assert [circle for name in SOURCES if (circle := first_circle(name, [], done))] == []
 
 
-@pytest.mark.parametrize("group", ["corral.chunkers", "corral.sinks"])
+@pytest.mark.parametrize("group", ["corral.chunkers", "corral.readers", "corral.sinks"])
 def test_every_entry_point_leads_to_something_to_call(group):
     entries = [entry for entry in entry_points(group=group) if entry.dist.name == "corral"]
     assert entries

@@ -26,8 +26,11 @@ from corral.late import LateEmbedder
 from corral.pipeline import Progress, Writer, run_pipeline
 from corral.plan import plan
 from corral.plugins import load_chunker, load_sink
-from corral.prepare import FileLeft, FileRead, Pending, Stored, prepare
+from corral.prepare import ALWAYS_KNOWN, FileLeft, FileRead, Pending, Stored, prepare
 from corral.prune import vanished
+from corral.readers import ReaderOptions
+from corral.readers.files import DEFAULT_MEMORY, DEFAULT_SECONDS, Readers
+from corral.readers.registry import suffixes
 from corral.reading import DEFAULT_MAX_BYTES
 from corral.report import Report
 from corral.sparse import Bm25Embedder
@@ -41,7 +44,8 @@ __all__ = ["IngestOptions", "fingerprint_of", "ingest"]
 log = logging.getLogger(__name__)
 
 _Event = Pending | FileRead | FileLeft
-_SOURCE_FIELD: Final = "metadata.source"
+_FILE_FIELDS: Final = ("metadata.source", "metadata.file")
+"""Fields that the store is asked by for what it holds of a file."""
 _WORTH_CALIBRATING: Final = 2**19
 """Bytes whose embedding takes a small model many times a calibration's two seconds."""
 _LARGEST_DEFAULT_CHUNK: Final = 512
@@ -57,6 +61,9 @@ class IngestOptions:
             files that can be read.
         follow_symlinks: read what links lead to outside of the folders, too.
         max_file_size: bytes of the largest file to read.
+        records: how files of records are read.
+        reader_seconds: most that the reading of one file may take.
+        reader_memory: most bytes of address space of the process that reads.
         sink: name of the kind of store.
         target: where the store is.
         model: as for GGUFEmbeddings.
@@ -80,6 +87,9 @@ class IngestOptions:
     globs: Sequence[str] = ()
     follow_symlinks: bool = False
     max_file_size: int = DEFAULT_MAX_BYTES
+    records: ReaderOptions = field(default_factory=ReaderOptions)
+    reader_seconds: float = DEFAULT_SECONDS
+    reader_memory: int = DEFAULT_MEMORY
     sink: str = "qdrant"
     target: SinkOptions
     model: str = "minilm"
@@ -138,8 +148,9 @@ def ingest(
     """
     report = Report() if report is None else report
     report.strict, report.dry_run = options.strict, options.dry_run
+    _refuse_own_names(options.records.metadata_fields)
     files = _discover(options, options.globs)
-    with closing(_make_sink(options)) as sink:
+    with closing(_make_sink(options)) as sink, _make_readers(options) as readers:
         existing = sink.schema()
         with GGUFEmbeddings(
             options.model, token_rows=options.late, **options.model_options
@@ -165,6 +176,7 @@ def ingest(
             run = _Run(
                 options,
                 files,
+                readers,
                 sink,
                 embeddings,
                 embedder,
@@ -178,7 +190,26 @@ def ingest(
 
 
 def _discover(options: IngestOptions, globs: Sequence[str]) -> Sequence[SourceFile | SkippedFile]:
-    return discover(options.paths, globs, follow_symlinks=options.follow_symlinks)
+    return discover(
+        options.paths, globs, suffixes=suffixes(), follow_symlinks=options.follow_symlinks
+    )
+
+
+def _refuse_own_names(fields: Sequence[str]) -> None:
+    if taken := sorted(ALWAYS_KNOWN.intersection(fields)):
+        raise UsageError(
+            f"metadata field {taken[0]!r} is a name that every chunk's metadata have already "
+            f"({', '.join(sorted(ALWAYS_KNOWN))}); rename it in the files, or leave it out"
+        )
+
+
+def _make_readers(options: IngestOptions) -> Readers:
+    return Readers(
+        options.records,
+        max_bytes=options.max_file_size,
+        seconds=options.reader_seconds,
+        memory=options.reader_memory,
+    )
 
 
 def _make_sink(options: IngestOptions) -> Sink:
@@ -246,7 +277,7 @@ def _settle_schema(
         sparse_vectors=embedder.specs.sparse,
         metadata=fingerprint.to_metadata(),
         indexes={
-            _SOURCE_FIELD: "keyword",
+            **dict.fromkeys(_FILE_FIELDS, "keyword"),
             **{field_path(name): kind for name, kind in options.indexes.items()},
         },
         tenants=options.target.tenant is not None,
@@ -304,6 +335,7 @@ class _Run:
 
     options: IngestOptions
     files: Sequence[SourceFile | SkippedFile]
+    readers: Readers
     sink: Sink
     embeddings: GGUFEmbeddings
     embedder: Embedder
@@ -402,9 +434,9 @@ class _Run:
     def _prepared(self) -> Iterator[_Event]:
         return prepare(
             self.files,
+            readers=self.readers,
             chunker=self.chunker,
             model=self.embeddings.model,
-            max_bytes=self.options.max_file_size,
             whole_document=self.embedder.whole_document,
             stored=self._stored,
             tenant=self.options.target.tenant,

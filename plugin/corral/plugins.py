@@ -1,16 +1,28 @@
-"""Chunkers and sinks by name: ours and strangers' come in by the same door."""
+"""Chunkers, readers and sinks by name: ours and strangers' come in by the same door."""
 
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
 from corral.errors import UsageError
+from corral.readers import ReaderFactory
 from corral_chunkers import ChunkerFactory
 from corral_sinks import SinkFactory
 
-__all__ = ["CHUNKERS", "SINKS", "available", "load_chunker", "load_sink"]
+__all__ = [
+    "CHUNKERS",
+    "READERS",
+    "SINKS",
+    "available",
+    "load_chunker",
+    "load_reader",
+    "load_sink",
+]
 
 CHUNKERS: Final = "corral.chunkers"
 """Entry point group of ways to cut; each entry is a ChunkerFactory."""
+
+READERS: Final = "corral.readers"
+"""Entry point group of readers of formats; each entry is a ReaderFactory."""
 
 SINKS: Final = "corral.sinks"
 """Entry point group of kinds of stores; each entry is a SinkFactory."""
@@ -31,12 +43,17 @@ def load_chunker(name: str) -> ChunkerFactory:
     return cast("ChunkerFactory", _load(CHUNKERS, "chunker", name))
 
 
+def load_reader(name: str) -> ReaderFactory:
+    """Return the factory of a reader; raises as `load_chunker`."""
+    return cast("ReaderFactory", _load(READERS, "reader", name))
+
+
 def load_sink(name: str) -> SinkFactory:
     """Return the factory of a sink; raises as `load_chunker`."""
     return cast("SinkFactory", _load(SINKS, "sink", name))
 
 
-def _load(group: str, what: str, name: str) -> Any:  # noqa: ANN401 - the two above say what it is
+def _load(group: str, what: str, name: str) -> Any:  # noqa: ANN401 - those above say what it is
     entry = _entry(group, what, name)
     try:
         return entry.load()

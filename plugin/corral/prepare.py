@@ -3,19 +3,29 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from corral.discovery import SkippedFile, SourceFile
 from corral.errors import EmptyTextError, NotTextError, ReadError
 from corral.identity import ChunkIds, content_hash
-from corral.reading import read_text
+from corral.readers.files import Readers
 from corral.report import FileReport, FileStatus
 from corral_chunkers import Chunk, Chunker, ChunkerError, Document
 
-__all__ = ["FileLeft", "FileRead", "Pending", "Stored", "prepare"]
+__all__ = ["ALWAYS_KNOWN", "FileLeft", "FileRead", "Pending", "Stored", "prepare"]
 
 Stored = Mapping[str, Mapping[str, Any]]
-"""Payload metadata by id, of what the store holds of one source."""
+"""Payload metadata by id, of what the store holds of one file."""
+
+
+ALWAYS_KNOWN: Final = frozenset({
+    "chunk_index", "content_hash", "end", "file", "model", "n_tokens", "reader", "record", "source",
+    "start", "tenant", "truncated",
+})  # fmt: skip
+"""Names of metadata that no field of a record may take."""
+
+_MAY_GO: Final = frozenset({"file", "title", "heading_path", "page", "language", "parent"})
+"""Metadata of ours that a chunk may have had and have no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class FileRead:
         moved: payloads to replace, by id, of reused chunks that stand elsewhere now.
         stale: ids in the store that the file no longer has.
         began: when it was opened, by `time.monotonic`.
+        empty: why there is no text in it, where its reader says so.
     """
 
     file: SourceFile
@@ -56,6 +67,7 @@ class FileRead:
     moved: Mapping[str, Mapping[str, Any]]
     stale: Sequence[str]
     began: float
+    empty: str | None = None
 
     @property
     def n_chunks(self) -> int:
@@ -72,7 +84,7 @@ class FileRead:
     @property
     def reason(self) -> str | None:
         """Why it is skipped."""
-        return None if self.n_chunks else "there is no text in it"
+        return None if self.n_chunks else self.empty or "there is no text in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +109,9 @@ class FileLeft:
 def prepare(
     files: Iterable[SourceFile | SkippedFile],
     *,
+    readers: Readers,
     chunker: Chunker,
     model: str,
-    max_bytes: int,
     whole_document: bool,
     stored: Callable[[str], Stored],
     tenant: str | None = None,
@@ -108,11 +120,11 @@ def prepare(
 
     Args:
         files: in the order they are wanted.
-        chunker: cuts them.
+        readers: read them.
+        chunker: cuts what they give.
         model: name of the model, for the payload.
-        max_bytes: size of the largest file to read.
         whole_document: whether a chunk's vectors depend on the whole document, and its id so too.
-        stored: asks the store what it holds of a source.
+        stored: asks the store what it holds of a file.
         tenant: that the chunks belong to, or None.
     """
     for file in files:
@@ -121,47 +133,50 @@ def prepare(
             yield FileLeft(file, file.failed, file.reason, began)
             continue
         try:
-            text = _read(file, max_bytes)
-            chunks = _cut(file, text, chunker, model, tenant, whole_document=whole_document)
-            yield from _compare(file, chunks, stored(file.source), began)
+            comparison = _Comparison(file, stored)
+            try:
+                for document in readers.read(file.path, file.source):
+                    named = _cut(
+                        file, document, chunker, model, tenant, whole_document=whole_document
+                    )
+                    yield from comparison.new(named)
+            except EmptyTextError as error:
+                yield comparison.result(began, empty=str(error))
+            else:
+                yield comparison.result(began)
         except NotTextError as error:
             yield FileLeft(file, failed=False, reason=str(error), began=began)
         except (ReadError, ChunkerError) as error:
             yield FileLeft(file, failed=True, reason=str(error), began=began)
 
 
-def _read(file: SourceFile, max_bytes: int) -> str:
-    try:
-        return read_text(file.path, max_bytes=max_bytes).text
-    except EmptyTextError:
-        return ""
-
-
 def _cut(
     file: SourceFile,
-    text: str,
+    document: Document,
     chunker: Chunker,
     model: str,
     tenant: str | None,
     *,
     whole_document: bool,
 ) -> Iterator[Pending]:
-    """Chunk a text, and name each chunk."""
-    document_hash = content_hash(text) if whole_document else None
-    ids = ChunkIds(file.source, tenant=tenant, document_hash=document_hash)
+    """Chunk a document, and name each chunk."""
+    document_hash = content_hash(document.text) if whole_document else None
+    ids = ChunkIds(document.source, tenant=tenant, document_hash=document_hash)
     owner = {} if tenant is None else {"tenant": tenant}
-    document = Document(text=text, source=file.source)
+    part = {} if document.source == file.source else {"file": file.source}
     for index, chunk in enumerate(chunker.chunk(document)):
         hashed = content_hash(chunk.text)
         metadata = {
-            "source": file.source,
+            **document.metadata,
+            **_place(document, chunk),
+            **part,
+            "source": document.source,
             "start": chunk.start,
             "end": chunk.end,
             "chunk_index": index,
             "n_tokens": chunk.n_tokens,
             "content_hash": hashed,
             "model": model,
-            **_place(document, chunk),
             **owner,
         }
         yield Pending(file, document, chunk, ids.next(hashed), metadata)
@@ -179,23 +194,46 @@ def _place(document: Document, chunk: Chunk) -> dict[str, object]:
     return {name: value for name, value in known.items() if value}
 
 
-def _compare(
-    file: SourceFile, chunks: Iterator[Pending], known: Stored, began: float
-) -> Iterator[Pending | FileRead]:
-    """Pass on the chunks that the store does not have, then say what it must do besides."""
-    seen: set[str] = set()
-    moved: dict[str, Mapping[str, Any]] = {}
-    n_pending = 0
-    for pending in chunks:
-        seen.add(pending.id)
-        held = known.get(pending.id)
-        if held is None:
-            n_pending += 1
-            yield pending
-        elif (mended := {**held, **pending.metadata}) != dict(held):
-            moved[pending.id] = payload(pending.chunk.text, mended)
-    stale = [chunk_id for chunk_id in known if chunk_id not in seen]
-    yield FileRead(file, n_pending, len(seen) - n_pending, moved, stale, began)
+class _Comparison:
+    """What a file has now beside what the store holds of it."""
+
+    def __init__(self, file: SourceFile, stored: Callable[[str], Stored]) -> None:
+        self._file = file
+        self._ask = stored
+        self._known: Stored | None = None
+        self._seen: set[str] = set()
+        self._moved: dict[str, Mapping[str, Any]] = {}
+        self._n_pending = 0
+
+    def new(self, chunks: Iterable[Pending]) -> Iterator[Pending]:
+        """Pass on the chunks that the store does not have."""
+        known = self._stored()
+        for pending in chunks:
+            self._seen.add(pending.id)
+            held = known.get(pending.id)
+            if held is None:
+                self._n_pending += 1
+                yield pending
+            elif (mended := _mended(held, pending.metadata)) != dict(held):
+                self._moved[pending.id] = payload(pending.chunk.text, mended)
+
+    def result(self, began: float, *, empty: str | None = None) -> FileRead:
+        """Say what the store must do besides."""
+        stale = [chunk_id for chunk_id in self._stored() if chunk_id not in self._seen]
+        n_reused = len(self._seen) - self._n_pending
+        return FileRead(self._file, self._n_pending, n_reused, self._moved, stale, began, empty)
+
+    def _stored(self) -> Stored:
+        """Ask once, and not before the file has been read."""
+        if self._known is None:
+            self._known = self._ask(self._file.source)
+        return self._known
+
+
+def _mended(held: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what is to stand in the store: what is known now, and what others know of the chunk."""
+    kept = {name: value for name, value in held.items() if name not in _MAY_GO}
+    return {**kept, **metadata}
 
 
 def payload(text: str, metadata: Mapping[str, Any]) -> dict[str, Any]:

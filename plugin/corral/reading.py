@@ -17,10 +17,21 @@ from charset_normalizer import CharsetMatch, from_bytes
 
 from corral.errors import EmptyTextError, NotTextError, ReadError
 
-__all__ = ["DEFAULT_MAX_BYTES", "TextFile", "kind_of", "read_text"]
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "TextFile",
+    "decode",
+    "kind_of",
+    "read_bytes",
+    "read_text",
+    "refuse_long_lines",
+]
 
 DEFAULT_MAX_BYTES: Final = 128 * 2**20
 """Largest file that is read, since a file is held in memory whole, as bytes and as text."""
+
+_LONGEST_LINE: Final = 16 * 2**20
+"""Characters of a line that a person or a program may have meant to be read: a book has fewer."""
 
 # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever.
 _OPEN_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -101,17 +112,27 @@ def read_text(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> TextFile:
         NotTextError: what is there is not a text file, or is too large.
         ReadError: the file cannot be opened or read, or changed while it was read.
     """
-    try:
-        raw = _read_bytes(path, max_bytes)
-    except IsADirectoryError as error:
-        raise NotTextError(f"{path} is a folder, not a file.") from error
-    except OSError as error:
-        raise ReadError(f"{path} cannot be read: {error.strerror or error}.") from error
-    found = _decode(path, raw)
+    raw = read_bytes(path, max_bytes=max_bytes)
+    found = decode(str(path), raw)
     if not found.text or found.text.isspace():
         what = "holds nothing but white space" if raw else "is empty"
         raise EmptyTextError(f"{path} {what}.")
     return found
+
+
+def read_bytes(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
+    """Read a file, all of it as it was at one time.
+
+    Raises:
+        NotTextError: it is a folder, a FIFO or the like, or larger than max_bytes.
+        ReadError: it cannot be opened or read, or changed while it was read.
+    """
+    try:
+        return _read_bytes(path, max_bytes)
+    except IsADirectoryError as error:
+        raise NotTextError(f"{path} is a folder, not a file.") from error
+    except OSError as error:
+        raise ReadError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def kind_of(mode: int) -> str | None:
@@ -145,13 +166,57 @@ def _open(path: str, _flags: int) -> int:
     return os.open(path, _OPEN_FLAGS)
 
 
-def _decode(path: Path, raw: bytes) -> TextFile:
+def decode(
+    path: str, raw: bytes, *, declared: str | None = None, long_lines: bool = False
+) -> TextFile:
+    """Turn the bytes of a text file into its text.
+
+    Args:
+        path: of the file, for messages.
+        raw: all of its bytes.
+        declared: encoding that the file itself names; taken where the bytes are not UTF-8 by a
+            byte order mark or by their own shape.
+        long_lines: whether a line may have any length.
+
+    Raises:
+        NotTextError: they are no text, or in no encoding that can be guessed, or one line of them
+            is longer than any that was written to be read.
+    """
+    found = _decode(path, raw, declared)
+    if not long_lines:
+        refuse_long_lines(path, found.text)
+    return found
+
+
+def refuse_long_lines(path: str, text: str) -> None:
+    """Refuse a text with a line that is too long to be one.
+
+    Raises:
+        NotTextError: there is one.
+    """
+    start = 0
+    while len(text) - start > _LONGEST_LINE:
+        reach = start + _LONGEST_LINE
+        end = max(text.rfind("\n", start, reach), text.rfind("\r", start, reach))
+        if end < 0:
+            raise NotTextError(
+                f"{path} has a line of more than {_LONGEST_LINE:,} characters, which is data and "
+                "no text to be read. Break its lines."
+            )
+        start = end + 1
+
+
+def _decode(path: str, raw: bytes, declared: str | None) -> TextFile:
     for mark, encoding in _MARKS:
         if raw.startswith(mark) and (text := _try(raw[len(mark) :], encoding)) is not None:
             return TextFile(text, encoding)
     _refuse_binary(path, raw)
-    if (text := _try(raw, "utf-8")) is not None:
-        return TextFile(text, "utf-8")
+    # A page of many encodings says it is UTF-8 and is not, or the other way round. Bytes over
+    # 0x7F that read as UTF-8 are UTF-8.
+    orders = ("utf-8", declared) if not raw.isascii() else (declared, "utf-8")
+    for encoding in filter(None, orders):
+        if (text := _try(raw, encoding)) is not None:
+            return TextFile(text, encoding)
     _refuse_noise(path, raw)
     for encoding in _guesses(raw):
         if (text := _try(raw, encoding)) is not None:
@@ -165,11 +230,11 @@ def _decode(path: Path, raw: bytes) -> TextFile:
 def _try(raw: bytes, encoding: str) -> str | None:
     try:
         return raw.decode(encoding)
-    except UnicodeDecodeError:
+    except (UnicodeError, LookupError):  # a declared encoding may not exist
         return None
 
 
-def _refuse_binary(path: Path, raw: bytes) -> None:
+def _refuse_binary(path: str, raw: bytes) -> None:
     for signature, kind in _SIGNATURES:
         if raw.startswith(signature):
             raise NotTextError(f"{path} is {kind}, whatever its name says.")
@@ -180,7 +245,7 @@ def _refuse_binary(path: Path, raw: bytes) -> None:
         )
 
 
-def _refuse_noise(path: Path, raw: bytes) -> None:
+def _refuse_noise(path: str, raw: bytes) -> None:
     """Refuse what is no UTF-8 and has too many control characters for text in a legacy encoding."""
     n_control = len(raw) - len(raw.translate(None, _CONTROL_BYTES))
     if n_control > _MOST_CONTROL * len(raw):

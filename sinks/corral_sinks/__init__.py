@@ -170,11 +170,15 @@ class Sink(Protocol):
         ...
 
     def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
-        """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
+        """Payload's `metadata` by id, of all records of one file.
+
+        A record is of the file that `metadata.file` names, or where there is no such field, that
+        `metadata.source` names: a file may hold several documents, each with its own source.
+        """
         ...
 
     def sources(self) -> Iterator[str]:
-        """Every `metadata.source` of the collection's records, once, in any order."""
+        """Every file of the collection's records, as `stored` takes it, once, in any order."""
         ...
 
     def upsert(self, records: Sequence[Record]) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "check_payload",
     "check_record",
     "fault_of",
+    "file_of",
     "source_of",
     "sparse_fault",
     "vector_fault",
@@ -95,6 +96,13 @@ def source_of(payload: Mapping[str, JSON]) -> str | None:
     metadata = payload.get("metadata")
     source = metadata.get("source") if isinstance(metadata, Mapping) else None
     return source if isinstance(source, str) else None
+
+
+def file_of(payload: Mapping[str, JSON]) -> str | None:
+    """`metadata.file` of a payload in LangChain's layout, else its source, or None."""
+    metadata = payload.get("metadata")
+    file = metadata.get("file") if isinstance(metadata, Mapping) else None
+    return file if isinstance(file, str) else source_of(payload)
 
 
 def check_record(record: Record, schema: Schema) -> int:

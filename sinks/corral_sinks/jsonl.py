@@ -25,7 +25,7 @@ from corral_sinks import (
     Vector,
     VectorParams,
 )
-from corral_sinks._checks import check_payload, check_record, source_of
+from corral_sinks._checks import check_payload, check_record, file_of
 from corral_sinks._files import collection_name, sync_folder
 from corral_sinks._lock import OwnerLock
 
@@ -110,7 +110,7 @@ class JsonlSink:
         if "deleted" in entry:
             self._stale += 1
         else:
-            source = source_of(entry["payload"]) or ""
+            source = file_of(entry["payload"]) or ""
             self._at[point] = at, source
             self._ids.setdefault(source, set()).add(point)
 
@@ -200,14 +200,14 @@ class JsonlSink:
         return entry
 
     def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
-        """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
+        """Payload's `metadata` by id, of all records of one file."""
         with self._mapped():
             self._opened()
             ids = self._ids.get(source, ())
             return {point: self._read(point)["payload"]["metadata"] for point in ids}
 
     def sources(self) -> Iterator[str]:
-        """Every `metadata.source` of the collection's records, once."""
+        """Every file of the collection's records, once."""
         with self._mapped():
             self._opened()
         return iter([source for source, ids in self._ids.items() if source and ids])

@@ -16,7 +16,7 @@ from corral_sinks import (
     SinkUnavailableError,
     Vector,
 )
-from corral_sinks._checks import check_payload, check_record, fault_of, source_of
+from corral_sinks._checks import check_payload, check_record, fault_of, file_of, source_of
 from corral_sinks.qdrant._clients import MemoryQdrant, connect, place_of
 from corral_sinks.qdrant._conditions import filter_of
 from corral_sinks.qdrant._errors import Place, TooLargeError, TransientError, mapped_errors
@@ -36,7 +36,7 @@ __all__ = ["QdrantSink"]
 
 _T = TypeVar("_T")
 
-SOURCE_FIELD = "metadata.source"
+FILE_FIELDS = ("metadata.file", "metadata.source")
 
 _KINDS: Sequence[tuple[type, str]] = (
     (bool, "bool"),
@@ -287,16 +287,17 @@ class QdrantSink:
     # Reading
 
     def stored(self, source: str) -> Mapping[str, Mapping[str, JSON]]:
-        """Payload's `metadata` by id, of all records whose `metadata.source` is the source."""
+        """Payload's `metadata` by id, of all records of one file."""
+        condition = models.Filter(should=[_equals(field, source) for field in FILE_FIELDS])
         return {
             str(point.id): (point.payload or {})["metadata"]
-            for point in self._scroll(["metadata"], _equals(SOURCE_FIELD, source))
+            for point in self._scroll(["metadata"], condition)
         }
 
     def sources(self) -> Iterator[str]:
-        """Every `metadata.source` of the collection's records, once."""
+        """Every file of the collection's records, once."""
         # No facet: it counts in segments, and wants to know beforehand how many there are.
-        found = {source_of(point.payload or {}) for point in self._scroll(["metadata.source"])}
+        found = {file_of(point.payload or {}) for point in self._scroll(list(FILE_FIELDS))}
         return iter(sorted(source for source in found if source is not None))
 
     def records(self, *, vectors: bool = True, after: str | None = None) -> Iterator[Record]:

@@ -1,0 +1,110 @@
+"""Files to documents: which reader, in which process, under which limits."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Self
+
+from corral.errors import NotTextError, UsageError
+from corral.readers import calls
+from corral.readers.contract import RawFile, ReaderOptions
+from corral.readers.process import ReadingProcess
+from corral.readers.registry import reader_for
+from corral.reading import DEFAULT_MAX_BYTES, read_bytes
+from corral_chunkers import Document
+
+__all__ = ["DEFAULT_MEMORY", "DEFAULT_SECONDS", "STDIN", "Readers"]
+
+STDIN: Final = Path("-")
+"""Stands for standard input."""
+
+DEFAULT_SECONDS: Final = 120.0
+"""Most seconds for a file; a PDF of thousands of pages takes some ten."""
+
+DEFAULT_MEMORY: Final = 2 * 2**30
+"""Most bytes of address space of the process that reads."""
+
+_LEAST_MEMORY: Final = 2**28
+
+
+class Readers:
+    """All readers that are installed; a context manager, which ends the process that reads.
+
+    Args:
+        options: for files of records.
+        max_bytes: size of the largest file to read.
+        seconds: most that one file may take.
+        memory: most bytes of address space that the process that reads may have.
+
+    Raises:
+        UsageError: a limit is out of range.
+    """
+
+    def __init__(
+        self,
+        options: ReaderOptions | None = None,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        seconds: float = DEFAULT_SECONDS,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        """Check the limits; nothing is started yet."""
+        self._options = options or ReaderOptions()
+        if not seconds > 0:
+            raise UsageError(f"reader seconds are {seconds:g}; a file takes more than none")
+        if memory < _LEAST_MEMORY:
+            raise UsageError(
+                f"reader memory is {memory:,} bytes; with its libraries a reader needs at least "
+                f"{_LEAST_MEMORY:,}"
+            )
+        if self._options.rows < 1:
+            raise UsageError(f"rows are {self._options.rows}; a document has at least 1")
+        self._max_bytes = max_bytes
+        self._process = ReadingProcess(seconds=seconds, memory=memory)
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """End the process that reads, if there is one."""
+        self._process.close()
+
+    def read(self, path: Path, source: str) -> Iterator[Document]:
+        """Yield the documents of a file; `metadata` tells the reader and its version.
+
+        Args:
+            path: of the file, or STDIN.
+            source: its URI relative to the root it was found under, which also names its format
+                by its end.
+
+        Raises:
+            EmptyTextError: there is no text in it.
+            NotTextError: it is no text and of no format that is read here, or too large.
+            ReadError: it cannot be read, is damaged, or a limit was reached.
+        """
+        raw = (
+            self._standard_input() if path == STDIN else read_bytes(path, max_bytes=self._max_bytes)
+        )
+        file = RawFile(raw=raw, path=str(path), source=source)
+        found = reader_for(source, raw)
+        if found.reader.confined:
+            documents = self._process.read(found.name, file, self._options)
+        else:
+            documents = calls.documents(found, file, self._options)
+        for document in documents:
+            yield replace(document, metadata={**document.metadata, "reader": found.label})
+
+    def _standard_input(self) -> bytes:
+        raw = sys.stdin.buffer.read(self._max_bytes + 1)
+        if len(raw) > self._max_bytes:
+            raise NotTextError(
+                f"standard input has more than {self._max_bytes:,} bytes, the limit, since it is "
+                "held in memory whole. Split it, or raise the limit with --max-file-size."
+            )
+        return raw
