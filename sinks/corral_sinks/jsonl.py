@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from io import BufferedRandom
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from corral_sinks import (
     JSON,
@@ -20,16 +22,15 @@ from corral_sinks import (
     Schema,
     SinkError,
     SinkOptions,
-    SparseParams,
     SparseVector,
     Vector,
-    VectorParams,
 )
 from corral_sinks._checks import check_payload, check_record, file_of
 from corral_sinks._files import collection_name, sync_folder
 from corral_sinks._lock import OwnerLock
+from corral_sinks._schemas import schema_from
 
-__all__ = ["JsonlSink"]
+__all__ = ["JsonlSink", "read_jsonl", "write_jsonl"]
 
 _VERSION = 2
 
@@ -236,7 +237,7 @@ class JsonlSink:
     def _rewrite(self, schema: Schema, ids: Sequence[str]) -> None:
         beside = self._file.with_name(f".{self._file.name}.new")
         with beside.open("wb") as new:
-            new.write(_line({"corral_jsonl": _VERSION, "schema": asdict(schema)}))
+            new.write(_line(_header(schema)))
             for point in ids:
                 new.write(_line(self._read(point)))
             new.flush()
@@ -260,6 +261,83 @@ class JsonlSink:
                 self._handle = None
             if self._lock is not None:
                 self._lock.release()
+
+
+def write_jsonl(file: Path, schema: Schema, records: Iterable[Record]) -> int:
+    """Write records into a new file of the sink's form, whole or not at all.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        SinkError: the file cannot be written.
+    """
+    n_records = 0
+    beside = file.with_name(f".{file.name}.new")
+    try:
+        with beside.open("wb") as new:
+            new.write(_line(_header(schema)))
+            for record in records:
+                new.write(_line(_entry(record)))
+                n_records += 1
+            new.flush()
+            os.fsync(new.fileno())
+        beside.replace(file)
+    except OSError as error:
+        raise SinkError(f"cannot write {file}: {error}.") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return n_records
+
+
+@contextmanager
+def read_jsonl(file: Path) -> Iterator[tuple[Schema, Iterator[Record]]]:
+    """Open a file of the sink's form, and give its schema and its records in their order.
+
+    Raises:
+        SinkError: it cannot be read, or is not of that form.
+    """
+    try:
+        with file.open("rb") as lines:
+            schema = _read_header(lines.readline(), file)
+            yield schema, map(_record, map(json.loads, _last_lines(lines)))
+    except OSError as error:
+        raise SinkError(f"cannot read {file}: {error}.") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise SinkError(f"{file} is damaged or not corral's: {error!r}.") from error
+
+
+def _last_lines(lines: BinaryIO) -> Iterator[bytes]:
+    """Yield the line that holds for each id: the last one, unless it is a deletion."""
+    at: dict[str, int] = {}
+    offset = lines.tell()
+    for line in lines:
+        entry = json.loads(line)
+        at.pop(entry["id"], None)
+        if "deleted" not in entry:
+            at[entry["id"]] = offset
+        offset += len(line)
+    for offset in at.values():
+        lines.seek(offset)
+        yield lines.readline()
+
+
+def _record(entry: Mapping[str, Any]) -> Record:
+    vectors = {name: _vector(numbers) for name, numbers in entry["vectors"].items()}
+    return Record(id=entry["id"], vectors=vectors, payload=entry["payload"])
+
+
+def _vector(numbers: Any) -> Vector:  # noqa: ANN401 - lists, or an object of two
+    if isinstance(numbers, dict):
+        return SparseVector(
+            indices=np.array(numbers["indices"], dtype=np.uint32),
+            values=np.array(numbers["values"], dtype=np.float32),
+        )
+    return np.array(numbers, dtype=np.float32)
+
+
+def _header(schema: Schema) -> Mapping[str, Any]:
+    return {"corral_jsonl": _VERSION, "schema": asdict(schema)}
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:
@@ -288,13 +366,4 @@ def _read_header(line: bytes, file: Path) -> Schema:
         raise SinkError(
             f"{file} has version {header['corral_jsonl']!r}; this corral reads {_VERSION}."
         )
-    schema = header["schema"]
-    vectors = {name: VectorParams(**params) for name, params in schema["vectors"].items()}
-    sparse = schema["sparse_vectors"]
-    return Schema(
-        vectors=vectors,
-        sparse_vectors={name: SparseParams(**params) for name, params in sparse.items()},
-        metadata=schema["metadata"],
-        indexes=schema["indexes"],
-        tenants=schema["tenants"],
-    )
+    return schema_from(header["schema"])

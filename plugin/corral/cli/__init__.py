@@ -20,6 +20,7 @@ from corral.cli.model import model
 from corral.cli.options import CONTEXT_SETTINGS
 from corral.cli.rerank import rerank
 from corral.cli.search import search
+from corral.cli.transfer import copy, export, import_
 
 __all__ = ["ingest_main", "main"]
 
@@ -34,7 +35,13 @@ def corral() -> None:
     """Take folders of documents into Qdrant with local GGUF models, and search them."""
 
 
-for _command in (ingest, search, rerank, collections, info, verify, delete, model):
+_COMMANDS = (
+    *(ingest, search, rerank),
+    *(collections, info, verify, delete),
+    *(copy, export, import_),
+    model,
+)
+for _command in _COMMANDS:
     corral.add_command(_command)
 
 
@@ -90,7 +97,9 @@ def _code_of(error: Exception) -> int | None:
 
     if isinstance(error, IncompleteRunError):
         return _EXIT_INCOMPLETE
-    return _EXIT_NOT_BEGUN if isinstance(error, (CorralError, ChunkerError, SinkError)) else None
+    on_purpose = (CorralError, ChunkerError, SinkError)
+    missing_extra = isinstance(error, ImportError) and "pip install" in str(error)
+    return _EXIT_NOT_BEGUN if isinstance(error, on_purpose) or missing_extra else None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -311,6 +311,15 @@ class QdrantSink:
             found = vectors_from(point.vector) if vectors else {}
             yield Record(id=str(point.id), vectors=found, payload=point.payload or {})
 
+    def payloads(self, ids: Sequence[str]) -> Mapping[str, Mapping[str, JSON]]:
+        """Payloads of the records of these ids that there are, whole, by id."""
+        found = self._call(
+            lambda seconds: self.client.retrieve(
+                self._name, list(ids), with_payload=True, timeout=seconds
+            )
+        )
+        return {str(point.id): point.payload or {} for point in found}
+
     def info(self) -> models.CollectionInfo:
         """Return what Qdrant tells of the collection.
 

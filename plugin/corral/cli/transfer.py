@@ -1,0 +1,115 @@
+"""`corral copy`, `export` and `import`: a collection elsewhere, without embedding again."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from corral.cli.options import CONTEXT_SETTINGS, FilePath, target_of, target_options
+
+if TYPE_CHECKING:
+    from corral.transfer import Moved
+
+__all__ = ["copy", "export", "import_"]
+
+_LINE_SECONDS: Final = 5.0
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@target_options
+@click.option("--to", "to", metavar="NAME", help="Its name there.  [default: the same]")
+@click.option("--back", is_flag=True, help="From the server into the folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def copy(
+    path: str | None,
+    url: str | None,
+    collection: str,
+    tenant: str | None,
+    to: str | None,
+    *,
+    back: bool,
+    as_json: bool,
+) -> None:
+    """Copy a collection from the folder --path to the server --url, or back.
+
+    What is there already is not sent again.
+    """
+    if path is None or url is None:
+        raise click.UsageError("copy goes between --path DIR and --url URL; give both")
+    folder = target_of(path, None, collection, tenant)
+    server = target_of(None, url, collection, tenant)
+    from dataclasses import replace
+
+    from corral.transfer import copy as run
+
+    source, target = (server, folder) if back else (folder, server)
+    _tell(run(source, replace(target, collection=to or collection), tell=_progress()), as_json)
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.argument("file", type=FilePath(dir_okay=False, path_type=Path))
+@target_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def export(
+    file: Path,
+    path: str | None,
+    url: str | None,
+    collection: str,
+    tenant: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write a collection into FILE, whose name ends in .parquet or .jsonl."""
+    target = target_of(path, url, collection, tenant)
+    from corral.transfer import export as run
+
+    number = run(target, file, tell=_progress())
+    click.echo(json.dumps({"records": number}) if as_json else f"{number:,} records in {file}")
+
+
+@click.command("import", context_settings=CONTEXT_SETTINGS)
+@click.argument("file", type=FilePath(dir_okay=False, path_type=Path))
+@target_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def import_(
+    file: Path,
+    path: str | None,
+    url: str | None,
+    collection: str,
+    tenant: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Bring FILE, which `corral export` wrote, into a collection."""
+    target = target_of(path, url, collection, tenant)
+    from corral.transfer import restore
+
+    _tell(restore(file, target, tell=_progress()), as_json)
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Return what says, on standard error and now and then, how far it is."""
+    said = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal said
+        if time.monotonic() - said > _LINE_SECONDS:
+            said = time.monotonic()
+            click.echo(f"{done:,} of {total:,} records", err=True)
+
+    return tell
+
+
+def _tell(moved: "Moved", as_json: bool) -> None:  # noqa: FBT001 - of the flag
+    from dataclasses import asdict
+
+    if as_json:
+        click.echo(json.dumps(asdict(moved)))
+    else:
+        click.echo(
+            f"{moved.records:,} records: {moved.written:,} written, {moved.present:,} there "
+            f"already; the collection has {moved.points:,} points"
+        )

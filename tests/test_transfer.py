@@ -1,0 +1,303 @@
+"""A collection elsewhere: to a server and back, into files and out of them."""
+
+import json
+import re
+import sys
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+from qdrant_stand_in import QdrantStandIn
+from retrieving import QUERY, write
+from sink_contract import AWKWARD, SCHEMA, record, sparse, vector
+
+from corral.cli import main
+from corral.errors import CollectionError, IncompleteRunError, UsageError
+from corral.search import search
+from corral.transfer import copy, export, restore
+from corral_sinks import SinkError, SinkOptions, SparseVector
+from corral_sinks.jsonl import JsonlSink, read_jsonl
+from corral_sinks.parquet import read_parquet
+from corral_sinks.qdrant import QdrantSink
+
+ROOT = Path(__file__).parents[1]
+
+
+def ignore(*_):
+    """Take no note of the progress."""
+
+
+def mixed(number):
+    """A record with vectors of every kind."""
+    return record(
+        number,
+        vectors={
+            "dense": vector(number),
+            "multi": np.stack([vector(number + 1), vector(number + 2)]),
+            "words": sparse([7, 2**32 - 1], [0.5, 1 / 3]),
+        },
+        payload={
+            "page_content": AWKWARD,
+            "metadata": {"source": f"{number % 3}.md", "page": number, "tags": ["a", None, 0.1]},
+        },
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An embedded collection of 600 records and one that lacks vectors."""
+    target = SinkOptions(collection="docs", path=str(tmp_path / "db"))
+    with closing(QdrantSink(target)) as sink:
+        sink.create(SCHEMA)
+        sink.upsert([mixed(number) for number in range(600)])
+        sink.upsert([record(601, vectors={"weights": sparse([1], [2])})])
+    return target
+
+
+@pytest.fixture
+def server(tmp_path):
+    with QdrantStandIn(tmp_path / "server") as running:
+        yield running
+
+
+def plain(vectors):
+    return {
+        name: sorted(zip(found.indices.tolist(), found.values.tolist(), strict=True))
+        if isinstance(found, SparseVector)
+        else found.round(5).tolist()
+        for name, found in vectors.items()
+    }
+
+
+def content(target):
+    with closing(QdrantSink(target)) as sink:
+        records = {one.id: (plain(one.vectors), one.payload) for one in sink.records()}
+        return sink.schema(), records
+
+
+def same(one, other):
+    (schema, records), (other_schema, others) = content(one), content(other)
+    assert schema == other_schema
+    assert set(records) == set(others)
+    for point, (vectors, payload) in records.items():
+        assert payload == others[point][1]
+        assert set(vectors) == set(others[point][0])
+        for name, numbers in vectors.items():
+            np.testing.assert_allclose(numbers, others[point][0][name], atol=2e-5)
+
+
+def test_a_collection_goes_to_a_server_and_back_as_it_was(folder, server, tmp_path):
+    there = SinkOptions(collection="docs", url=server.url)
+    moved = copy(folder, there, tell=ignore)
+    assert (moved.records, moved.written, moved.present, moved.points) == (601, 601, 0, 601)
+    same(folder, there)
+    back = SinkOptions(collection="again", path=str(tmp_path / "db"))
+    assert copy(there, back, tell=ignore).points == 601
+    same(folder, back)
+
+
+def test_a_copy_that_broke_off_goes_on_and_counts(folder, server):
+    there = SinkOptions(collection="docs", url=server.url)
+    done = []
+
+    def tell(number, total):
+        done.append((number, total))
+        if len(done) == 1:
+            server.fail(status=400, words="disk is full")
+
+    with pytest.raises(IncompleteRunError, match=r"disk is full.*\n256 records are there"):
+        copy(folder, there, tell=tell)
+    again = copy(folder, there, tell=ignore)
+    assert again.points == again.records == 601
+    assert (again.written, again.present) == (345, 256)
+    third = copy(folder, there, tell=ignore)
+    assert (third.written, third.present) == (0, 601)
+
+
+def test_what_changed_since_is_sent_and_what_the_target_has_besides_stays(folder, server):
+    there = SinkOptions(collection="docs", url=server.url)
+    copy(folder, there, tell=ignore)
+    with closing(QdrantSink(folder)) as sink:
+        sink.set_payload({mixed(5).id: {"page_content": "new", "metadata": {"source": "n.md"}}})
+        sink.delete([mixed(6).id])
+    moved = copy(folder, there, tell=ignore)
+    assert (moved.written, moved.points) == (1, 601)
+
+
+def test_another_collection_in_the_target_or_none_in_the_source_is_refused(folder, server):
+    there = SinkOptions(collection="docs", url=server.url)
+    with closing(QdrantSink(there)) as sink:
+        sink.create(replace(SCHEMA, metadata={"corral": {"model": "other"}}))
+    with pytest.raises(CollectionError, match="another collection 'docs'.*--to"):
+        copy(folder, there, tell=ignore)
+    none = replace(folder, collection="none")
+    for broken in (
+        lambda: copy(none, there, tell=ignore),
+        lambda: export(none, Path(folder.path).parent / "x.jsonl", tell=ignore),
+    ):
+        with pytest.raises(CollectionError, match="no collection 'none'"):
+            broken()
+
+
+def test_fewer_points_than_were_acknowledged_are_told(folder, tmp_path, monkeypatch):
+    there = SinkOptions(collection="docs", path=str(tmp_path / "other"))
+    source = replace(folder)
+    count = QdrantSink.count
+    monkeypatch.setattr(
+        QdrantSink, "count", lambda self: count(self) - (self._options.path == there.path)
+    )
+    with pytest.raises(IncompleteRunError, match="601 records were acknowledged, .* has 600"):
+        copy(source, there, tell=ignore)
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".parquet", ".PARQUET"])
+def test_a_file_brings_everything_back(folder, tmp_path, end):
+    file = tmp_path / f"docs{end}"
+    told = []
+    assert export(folder, file, tell=lambda *news: told.append(news)) == 601
+    assert told[-1] == (601, 601)
+    back = SinkOptions(collection="back", path=str(tmp_path / "db"))
+    assert restore(file, back, tell=ignore).written == 601
+    same(folder, back)
+    assert restore(file, back, tell=ignore).present == 601
+    assert [one.name for one in tmp_path.iterdir() if "new" in one.name] == []
+
+
+def test_other_programs_read_the_parquet_file(folder, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    export(folder, tmp_path / "docs.parquet", tell=ignore)
+    table = parquet.read_table(tmp_path / "docs.parquet")
+    assert table.column_names == ["id", "payload", "dense", "multi", "words", "weights"]
+    assert table.num_rows == 601
+    rows = {row["id"]: row for row in table.to_pylist()}
+    found = rows[mixed(3).id]
+    np.testing.assert_allclose(found["dense"], vector(3), atol=1e-6)
+    assert json.loads(found["payload"]) == mixed(3).payload
+    assert found["weights"] is None
+
+
+def test_the_jsonl_file_is_the_sinks_and_deletions_in_it_hold(folder, tmp_path):
+    file = tmp_path / "docs.jsonl"
+    export(folder, file, tell=ignore)
+    with closing(JsonlSink(SinkOptions(collection="docs", path=str(tmp_path)))) as sink:
+        assert sink.count() == 601
+        sink.upsert([record(1, payload={"page_content": "new", "metadata": {"source": "n.md"}})])
+        sink.delete([record(2).id])
+        with read_jsonl(file) as (schema, records):
+            found = {one.id: one for one in records}
+    assert schema.vectors == SCHEMA.vectors
+    assert len(found) == 600
+    assert found[record(1).id].payload["page_content"] == "new"
+
+
+def test_a_file_that_is_there_or_of_no_known_form_is_refused(folder, tmp_path):
+    (tmp_path / "docs.jsonl").write_text("")
+    with pytest.raises(UsageError, match="is there already"):
+        export(folder, tmp_path / "docs.jsonl", tell=ignore)
+    for run in (export, lambda *given, **rest: restore(*reversed(given), **rest)):
+        with pytest.raises(UsageError, match=r"must end in \.jsonl, \.parquet"):
+            run(folder, tmp_path / "docs.csv", tell=ignore)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", b"{}\n", "damaged or not corral's"),
+        ("a.jsonl", b'{"corral_jsonl": 1}\n', "version 1; this corral reads 2"),
+        ("a.parquet", b"PAR1", "cannot read|damaged"),
+        ("none.jsonl", None, "cannot read"),
+        ("none.parquet", None, "cannot read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told(tmp_path, name, content, words):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    target = SinkOptions(collection="docs", path=str(tmp_path / "db"))
+    with pytest.raises(SinkError, match=words):
+        restore(tmp_path / name, target, tell=ignore)
+
+
+def test_a_parquet_file_of_another_program_is_refused(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pa.table({"id": ["a"]}), tmp_path / "a.parquet"
+    )
+    with (
+        pytest.raises(SinkError, match="not written by corral"),
+        read_parquet(tmp_path / "a.parquet"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_file_that_cannot_be_written_leaves_nothing(folder, tmp_path, name, monkeypatch):
+    with pytest.raises(SinkError, match="cannot write"):
+        export(folder, tmp_path / "no folder" / name, tell=ignore)
+
+    def broken(*_, **__):
+        yield record(1)
+        raise SinkError("the store is gone")
+
+    monkeypatch.setattr(QdrantSink, "records", broken)
+    with pytest.raises(SinkError, match="store is gone"):
+        export(folder, tmp_path / name, tell=ignore)
+    assert not list(tmp_path.glob("*a.*"))
+
+
+def test_without_pyarrow_the_line_for_pip_is_told(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "corral_sinks.parquet")
+    target = ["--path", folder.path, "--collection", "docs"]
+    with pytest.raises(SystemExit) as end:
+        main(["export", str(tmp_path / "a.parquet"), *target])
+    assert end.value.code == 2
+    assert "pip install 'corral[parquet]'" in capsys.readouterr().err
+
+
+def test_a_copied_collection_is_searched_and_the_command_line_moves_it(tmp_path, server, capsys):
+    (tmp_path / "docs").mkdir()
+    place = write(tmp_path / "docs", path=str(tmp_path / "db"))
+    ends = ["--path", place["path"], "--url", server.url, "--collection", "docs"]
+
+    def call(*words):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        return end.value.code, *capsys.readouterr()
+
+    code, out, err = call("copy", *ends)
+    assert (code, out.startswith("5 records: 5 written, 0 there already")) == (0, True), err
+    expected = [
+        (one.source, pytest.approx(one.score, abs=1e-5))
+        for one in search(QUERY, target=SinkOptions(**place))
+    ]
+    there = SinkOptions(collection="docs", url=server.url)
+    assert [(one.source, one.score) for one in search(QUERY, target=there)] == expected
+    code, out, err = call("copy", *ends, "--back", "--to", "again", "--json")
+    assert json.loads(out) == {"records": 5, "written": 5, "present": 0, "points": 5}, err
+    code, _, err = call("copy", *ends[:2], *ends[4:])
+    assert (code, "give both" in err) == (2, True)
+    file = str(tmp_path / "notes.jsonl")
+    code, out, _ = call("export", file, *ends[:2], *ends[4:])
+    assert out == f"5 records in {file}\n"
+    code, out, _ = call("import", file, *ends[:2], "--collection", "third")
+    assert "5 written" in out
+
+
+def test_progress_is_told_now_and_then(monkeypatch, capsys):
+    command = sys.modules["corral.cli.transfer"]
+    monkeypatch.setattr(command, "_LINE_SECONDS", -1.0)
+    command._progress()(256, 1000)
+    assert capsys.readouterr().err == "256 of 1,000 records\n"
+
+
+def test_the_compose_file_pins_a_server_that_fits_the_client():
+    text = (ROOT / "compose.yaml").read_text()
+    major, minor = re.search(r"image: qdrant/qdrant:v(\d+)\.(\d+)\.\d+\n", text).groups()
+    ours = version("qdrant-client").split(".")
+    assert major == ours[0]
+    assert abs(int(minor) - int(ours[1])) <= 1
+    assert "- qdrant:/qdrant/storage" in text
+    assert "healthcheck:" in text
