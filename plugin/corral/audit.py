@@ -106,7 +106,8 @@ def audit(
         globs: the same patterns as at the ingest.
         follow_symlinks: as at the ingest.
         model: where the collection's model is now; None takes the name it had.
-        sample: records to embed anew, chosen at random.
+        sample: records to embed anew, chosen at random; none with late chunking, where a chunk's
+            vector comes from its whole document.
         progress: is told how far the reading of the files is.
 
     Raises:
@@ -120,8 +121,9 @@ def audit(
         held = fingerprint_in(sink, target)
         held.require_tenant(target.tenant, collection=target.collection)
         chosen = _look_at_vectors(sink, found, sample)
-    with embeddings_for(held, collection=target.collection, model=model) as embeddings:
-        _embed_anew(embedder_of(held, embeddings), chosen, found)
+    if not held.fields.get("late"):  # else a chunk's own text is not enough to embed it
+        with embeddings_for(held, collection=target.collection, model=model) as embeddings:
+            _embed_anew(embedder_of(held, embeddings), chosen, found)
     options = options_of(
         held,
         paths=paths,
@@ -146,6 +148,7 @@ def options_of(held: Fingerprint, *, model: str | None = None, **options: Any) -
         chunk_overlap=fields["chunker.overlap"],
         sparse=None if sparse is None else sparse.options,
         short_dim=fields.get("short_dim"),
+        late=bool(fields.get("late")),
         dry_run=True,
         prune=True,
         **options,
