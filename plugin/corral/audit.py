@@ -2,21 +2,21 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
 
-from corral.collection import embedder_of, embeddings_for, fingerprint_in, model_options_of
+from corral.collection import fingerprint_in, model_options_of, open_embedder
 from corral.discovery import SourceFile
 from corral.embedders import Embedder
 from corral.fingerprint import Fingerprint
 from corral.ingest import IngestOptions, ingest
 from corral.pipeline import Progress
 from corral.prepare import Pending
-from corral.sparse import Bm25Embedder
+from corral.recipe import Recipe
 from corral_chunkers import Chunk, Document
 from corral_sinks import Record, Schema, SinkOptions, SparseVector, Vector
 from corral_sinks.qdrant import QdrantSink, vector_fault_in
@@ -60,7 +60,7 @@ class Audit:
         differing: sources of which something is missing, moved or stale.
         unread: files that could not be read, and why.
         flaws: vectors that are not finite, not of unit length, or not as the model computes them.
-        sampled: records whose vectors were computed anew.
+        sampled: records whose vectors were computed anew; none where chunks were pooled late.
         least_similarity: of those and the stored ones, the least; None where none was compared.
     """
 
@@ -121,9 +121,11 @@ def audit(
         held = fingerprint_in(sink, target)
         held.require_tenant(target.tenant, collection=target.collection)
         chosen = _look_at_vectors(sink, found, sample)
-    if not held.fields.get("late"):  # else a chunk's own text is not enough to embed it
-        with embeddings_for(held, collection=target.collection, model=model) as embeddings:
-            _embed_anew(embedder_of(held, embeddings), chosen, found)
+    recipe = Recipe.of(held)
+    if not recipe.late:  # of a late vector the document's own text is not enough
+        with ExitStack() as opened:
+            embedder = open_embedder(held, opened, collection=target.collection, model=model)
+            _embed_anew(embedder, chosen, found)
     options = options_of(
         held,
         paths=paths,
@@ -139,16 +141,20 @@ def audit(
 def options_of(held: Fingerprint, *, model: str | None = None, **options: Any) -> IngestOptions:  # noqa: ANN401 - IngestOptions' own
     """Give the options of a dry run by the settings that a collection was made with."""
     fields = held.fields
-    sparse = Bm25Embedder.from_settings(fields)
+    recipe = Recipe.of(held)
     return IngestOptions(
         model=model or held.model,
         model_options=model_options_of(held),
         chunker=fields["chunker"],
         chunk_size=fields["chunker.size"],
         chunk_overlap=fields["chunker.overlap"],
-        sparse=None if sparse is None else sparse.options,
-        short_dim=fields.get("short_dim"),
-        late=bool(fields.get("late")),
+        sparse=recipe.bm25,
+        short_dim=recipe.short_dim,
+        late=recipe.late,
+        multi=recipe.multi,
+        lexical=recipe.lexical,
+        heads=recipe.heads,
+        long_model=recipe.long_model,
         dry_run=True,
         prune=True,
         **options,

@@ -5,22 +5,23 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from corral.embedders import Combined, DenseEmbedder, Embedder
+from corral.embedders import Embedder
 from corral.embeddings import GGUFEmbeddings
-from corral.errors import CollectionError, UsageError
+from corral.errors import CollectionError, ModelError, UsageError
 from corral.fingerprint import Fingerprint
 from corral.ranking import RankingOptions, ranking_of
-from corral.sparse import Bm25Embedder
+from corral.recipe import Recipe, long_fingerprint, require_same_heads
+from corral.routing import LONG, Router
 from corral_sinks import Hit, SinkOptions
 from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink
 
 __all__ = [
     "Collection",
-    "embedder_of",
     "embeddings_for",
     "fingerprint_in",
     "model_options_of",
     "n_candidates",
+    "open_embedder",
 ]
 
 _FETCH_TIMES: Final = 4
@@ -39,6 +40,8 @@ class Collection:
         client: use this one, and leave it open at the end; None connects to url or path.
         embeddings: the collection's model, left open at the end; None opens it by the fingerprint.
         model: where that model is now; None takes the name it had at ingest.
+        heads: where the collection's heads file is now, likewise.
+        long_model: where its model for long documents is now, likewise.
 
     Raises:
         CollectionError: there is no such collection, it is not corral's, another model or other
@@ -54,6 +57,8 @@ class Collection:
         client: QdrantClient | None = None,
         embeddings: GGUFEmbeddings | None = None,
         model: str | None = None,
+        heads: str | None = None,
+        long_model: str | None = None,
     ) -> None:
         """Open it."""
         with ExitStack() as opened:
@@ -61,12 +66,15 @@ class Collection:
             opened.callback(self._sink.close)
             held = fingerprint_in(self._sink, target)
             held.require_tenant(target.tenant, collection=target.collection)
-            if embeddings is None:
-                embeddings = embeddings_for(held, collection=target.collection, model=model)
-                opened.callback(embeddings.close)
-            else:
-                _require_maker(held, embeddings, collection=target.collection)
-            self._embedder = embedder_of(held, embeddings)
+            self._embedder = open_embedder(
+                held,
+                opened,
+                collection=target.collection,
+                embeddings=embeddings,
+                model=model,
+                heads=heads,
+                long_model=long_model,
+            )
             self._close = weakref.finalize(self, opened.pop_all().close)
 
     def nearest(
@@ -114,15 +122,70 @@ class Collection:
         self._close()
 
 
+def open_embedder(
+    held: Fingerprint,
+    opened: ExitStack,
+    *,
+    collection: str,
+    embeddings: GGUFEmbeddings | None = None,
+    model: str | None = None,
+    heads: str | None = None,
+    long_model: str | None = None,
+) -> Embedder:
+    """Open what computes the vectors of a collection's queries, as of a text by itself.
+
+    Args:
+        held: the collection's fingerprint.
+        opened: closes what is opened here.
+        collection: its name, for errors.
+        embeddings: its model, left open; None opens it.
+        model: as for Collection.
+        heads: as for Collection.
+        long_model: as for Collection.
+
+    Raises:
+        CollectionError: a model or the heads are not those that made the collection.
+        ModelError: a model is not there, or cannot be used.
+    """
+    recipe = Recipe.of(held, heads=heads, long_model=long_model)
+    if embeddings is None:
+        embeddings = embeddings_for(
+            held, collection=collection, model=model, token_rows=recipe.reads_out
+        )
+        opened.callback(embeddings.close)
+    else:
+        _require_maker(held, embeddings, collection=collection)
+    router = None
+    if recipe.long_model is not None:
+        far = _far_for(held, recipe.long_model, collection=collection)
+        opened.callback(far.close)
+        router = Router(embeddings, far)
+    embedder = recipe.for_queries(embeddings, router)
+    require_same_heads(held, embedder, collection=collection)
+    return embedder
+
+
 def embeddings_for(
-    fingerprint: Fingerprint, *, collection: str, model: str | None = None
+    fingerprint: Fingerprint,
+    *,
+    collection: str,
+    model: str | None = None,
+    token_rows: bool = False,
 ) -> GGUFEmbeddings:
     """Open the model that made a collection, with the settings it had.
+
+    Args:
+        fingerprint: the collection's.
+        collection: its name, for errors.
+        model: where the model is now; None takes the name it had.
+        token_rows: as for GGUFEmbeddings.
 
     Raises:
         CollectionError: the model that is found is another one.
     """
-    embeddings = GGUFEmbeddings(model or fingerprint.model, **model_options_of(fingerprint))
+    embeddings = GGUFEmbeddings(
+        model or fingerprint.model, token_rows=token_rows, **model_options_of(fingerprint)
+    )
     try:
         _require_maker(fingerprint, embeddings, collection=collection)
     except CollectionError:
@@ -185,11 +248,21 @@ def fingerprint_in(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
     return Fingerprint.from_metadata(schema.metadata, collection=target.collection)
 
 
-def embedder_of(held: Fingerprint, embeddings: GGUFEmbeddings) -> Embedder:
-    """Return what computes the vectors that a fingerprint tells of."""
-    dense = DenseEmbedder(embeddings, short_dim=DenseEmbedder.short_dim_of(held.fields))
-    sparse = Bm25Embedder.from_settings(held.fields)
-    return dense if sparse is None else Combined(dense, sparse)
+def _far_for(held: Fingerprint, model: str, *, collection: str) -> GGUFEmbeddings:
+    """Open a collection's model for long documents.
+
+    Raises:
+        ModelError: it is not there.
+        CollectionError: the model that is found is another one.
+    """
+    try:
+        return embeddings_for(long_fingerprint(held, model), collection=collection)
+    except ModelError as error:
+        raise ModelError(
+            f"the long documents of collection {collection!r} (vector {LONG}) were embedded by "
+            f"{model}, which cannot be opened: {error}. Say where it is now: long_model=, on the "
+            "command line --long-model MODEL"
+        ) from error
 
 
 def _require_maker(held: Fingerprint, embeddings: GGUFEmbeddings, *, collection: str) -> None:

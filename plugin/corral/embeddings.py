@@ -351,6 +351,11 @@ class GGUFEmbeddings(Embeddings, Closing):
             calibrate(self._open.engine, self._open.resolved.sha256)
 
     @property
+    def width(self) -> int:
+        """Values of a token's row."""
+        return self._open.engine.n_embd_out
+
+    @property
     def n_contexts(self) -> int:
         """Contexts that can work side by side."""
         return self._open.engine.n_contexts

@@ -1,7 +1,7 @@
 """What decides the vectors of a collection: kept with it, compared before files are read. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from corral.errors import CollectionError
@@ -24,14 +24,17 @@ class Fingerprint:
     Args:
         model: as it was named by the run that made the collection; not compared.
         fields: every setting that a vector or a chunk depends on, by name.
+        names: where further files are that the vectors are made with, by their part; not compared.
     """
 
     model: str
     fields: Mapping[str, Any]
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def to_metadata(self) -> dict[str, Any]:
         """Give the collection metadata that holds it."""
-        return {METADATA_KEY: {"model": self.model, "fingerprint": dict(self.fields)}}
+        names = {"names": dict(self.names)} if self.names else {}
+        return {METADATA_KEY: {"model": self.model, "fingerprint": dict(self.fields), **names}}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], *, collection: str) -> Self:
@@ -46,7 +49,11 @@ class Fingerprint:
                 f"collection {collection!r} holds no fingerprint: it was not written by corral, "
                 "so which model made its vectors is unknown. Take another collection"
             )
-        return cls(model=str(held.get("model")), fields=held["fingerprint"])
+        return cls(
+            model=str(held.get("model")),
+            fields=held["fingerprint"],
+            names=held.get("names") or {},
+        )
 
     def require_tenant(self, tenant: str | None, *, collection: str) -> None:
         """Refuse to read chunks of all tenants as if they were one's, and the other way round.

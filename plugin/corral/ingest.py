@@ -4,14 +4,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from corral.calibration import recall
 from corral.discovery import SkippedFile, SourceFile, discover
-from corral.embedders import Combined, DenseEmbedder, Embedder
+from corral.embedders import Embedder
 from corral.embeddings import GGUFEmbeddings
 from corral.engine.pooling import PoolingType
 from corral.errors import (
@@ -22,7 +22,6 @@ from corral.errors import (
     UsageError,
 )
 from corral.fingerprint import METADATA_KEY, SCHEMA_VERSION, TENANTS, Fingerprint
-from corral.late import LateEmbedder
 from corral.pipeline import Progress, Writer, run_pipeline
 from corral.plan import plan
 from corral.plugins import load_chunker, load_sink
@@ -32,12 +31,13 @@ from corral.readers import ReaderOptions
 from corral.readers.files import DEFAULT_MEMORY, DEFAULT_SECONDS, Readers
 from corral.readers.registry import suffixes
 from corral.reading import DEFAULT_MAX_BYTES
+from corral.recipe import Recipe
 from corral.report import Report
-from corral.sparse import Bm25Embedder
+from corral.routing import Router, RoutingChunker
 from corral.verify import verify
-from corral_chunkers import Chunker, ChunkerError, Encoding
+from corral_chunkers import Chunker, ChunkerError, Document, Encoding
 from corral_sinks import Schema, Sink, SinkError, SinkOptions
-from corral_sinks.qdrant import Bm25, field_path
+from corral_sinks.qdrant import field_path
 
 __all__ = ["IngestOptions", "fingerprint_of", "ingest"]
 
@@ -49,6 +49,7 @@ _FILE_FIELDS: Final = ("metadata.source", "metadata.file")
 _WORTH_CALIBRATING: Final = 2**19
 """Bytes whose embedding takes a small model many times a calibration's two seconds."""
 _LARGEST_DEFAULT_CHUNK: Final = 512
+_COMMON: Final = ("over_length", "n_contexts", "n_threads", "n_gpu_layers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,10 @@ class IngestOptions:
         strict: let a skipped file or a truncated chunk count as a failure.
         prune: delete in the end the chunks of files that are gone.
         late: pool a chunk's vector from a pass over its whole document.
+        multi: give each chunk a multivector, too.
+        lexical: give each chunk a sparse vector of the heads' weights, too.
+        heads: safetensors file of projections that were trained beside the model.
+        long_model: model with pooling LAST that documents over the first one's limit go to, whole.
     """
 
     paths: Sequence[Path]
@@ -104,6 +109,27 @@ class IngestOptions:
     strict: bool = False
     prune: bool = False
     late: bool = False
+    multi: bool = False
+    lexical: bool = False
+    heads: str | None = None
+    long_model: str | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """Which vectors the collection gets.
+
+        Raises:
+            UsageError: options that do not go together.
+        """
+        return Recipe(
+            short_dim=self.short_dim,
+            bm25=self.sparse,
+            late=self.late,
+            multi=self.multi,
+            lexical=self.lexical,
+            heads=self.heads,
+            long_model=self.long_model,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +174,15 @@ def ingest(
     """
     report = Report() if report is None else report
     report.strict, report.dry_run = options.strict, options.dry_run
+    recipe = options.recipe
     _refuse_own_names(options.records.metadata_fields)
     files = _discover(options, options.globs)
-    with closing(_make_sink(options)) as sink, _make_readers(options) as readers:
+    with ExitStack() as opened:
+        sink = opened.enter_context(closing(_make_sink(options)))
+        readers = opened.enter_context(_make_readers(options))
         existing = sink.schema()
         with GGUFEmbeddings(
-            options.model, token_rows=options.late, **options.model_options
+            options.model, token_rows=recipe.token_rows, **options.model_options
         ) as embeddings:
             if embeddings.pooling_type in (PoolingType.NONE, PoolingType.RANK):
                 raise PoolingError(
@@ -161,13 +190,19 @@ def ingest(
                     'whole text to store; take a model that pools by "mean", "cls" or "last"'
                 )
             chunker = _make_chunker(options, embeddings)
-            embedder = _make_embedder(options, embeddings)
+            router = None
+            if options.long_model is not None:
+                far = opened.enter_context(_open_far(options, options.long_model))
+                router = Router(embeddings, far)
+                chunker = RoutingChunker(chunker, _chunker_of_long(far), router)
+            embedder = recipe.embedder(embeddings, router)
             fingerprint = fingerprint_of(
                 embeddings.model,
                 embedder,
                 options.chunker,
                 chunker,
                 tenants=options.target.tenant is not None,
+                names=recipe.names,
             )
             is_new = _settle_schema(sink, existing, options, embedder, fingerprint)
             gone = [] if is_new else _gone(sink, options, files)
@@ -179,6 +214,7 @@ def ingest(
                 readers,
                 sink,
                 embeddings,
+                router,
                 embedder,
                 chunker,
                 report,
@@ -231,12 +267,15 @@ def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker
     return make(_ModelTokenizer(embeddings), size=size, overlap=options.chunk_overlap)
 
 
-def _make_embedder(options: IngestOptions, embeddings: GGUFEmbeddings) -> Embedder:
-    make = LateEmbedder if options.late else DenseEmbedder
-    dense = make(embeddings, short_dim=options.short_dim)
-    if options.sparse is None:
-        return dense
-    return Combined(dense, Bm25Embedder(Bm25(**options.sparse)))
+def _open_far(options: IngestOptions, model: str) -> GGUFEmbeddings:
+    """Open the model for long documents, with the options that are of no model's own."""
+    given = options.model_options
+    return GGUFEmbeddings(model, **{name: given[name] for name in _COMMON if name in given})
+
+
+def _chunker_of_long(far: GGUFEmbeddings) -> Chunker:
+    """Make what leaves a long document whole, or cuts one that is too long even for its model."""
+    return load_chunker("tokens")(_ModelTokenizer(far), size=far.max_tokens, overlap=0)
 
 
 def fingerprint_of(
@@ -246,6 +285,7 @@ def fingerprint_of(
     chunker: Chunker,
     *,
     tenants: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> Fingerprint:
     """Name every setting that a vector or a chunk depends on."""
     chunker_settings = {
@@ -260,6 +300,7 @@ def fingerprint_of(
             **chunker_settings,
             **({TENANTS: True} if tenants else {}),
         },
+        names=names or {},
     )
 
 
@@ -338,6 +379,7 @@ class _Run:
     readers: Readers
     sink: Sink
     embeddings: GGUFEmbeddings
+    router: Router | None
     embedder: Embedder
     chunker: Chunker
     report: Report
@@ -351,7 +393,7 @@ class _Run:
         sizes = {file.source: _size(file.path) for file in self.files}
         report.began = True
         report.files_total, report.bytes_total = len(self.files), sum(sizes.values())
-        started, busy = time.monotonic(), self.embeddings.busy_seconds
+        started, busy = time.monotonic(), self._busy_seconds
         try:
             if self.options.dry_run:
                 self._plan(sizes, progress)
@@ -371,8 +413,15 @@ class _Run:
             raise
         finally:
             report.seconds = time.monotonic() - started
-            report.busy_seconds = self.embeddings.busy_seconds - busy
+            report.busy_seconds = self._busy_seconds - busy
             report.n_contexts = self.embeddings.n_contexts
+            if self.router is not None:
+                report.routed, report.routed_to = self.router.n_long, self.router.reason
+
+    @property
+    def _busy_seconds(self) -> float:
+        far = 0.0 if self.router is None else self.router.far.busy_seconds
+        return self.embeddings.busy_seconds + far
 
     def _update(self, sizes: Mapping[str, int], progress: Progress) -> None:
         before = self.sink.count()
@@ -396,6 +445,8 @@ class _Run:
         for event in prepared:
             if wanted and isinstance(event, Pending):
                 self.embeddings.calibrate()
+                if self.router is not None:
+                    self.router.far.calibrate()
                 wanted = False
             yield event
 
@@ -436,11 +487,14 @@ class _Run:
             self.files,
             readers=self.readers,
             chunker=self.chunker,
-            model=self.embeddings.model,
+            model_of=self._model_of,
             whole_document=self.embedder.whole_document,
             stored=self._stored,
             tenant=self.options.target.tenant,
         )
+
+    def _model_of(self, document: Document) -> str:
+        return self.embeddings.model if self.router is None else self.router.model_of(document)
 
     def _stored(self, source: str) -> Stored:
         with self.lock:

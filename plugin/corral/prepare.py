@@ -111,7 +111,7 @@ def prepare(
     *,
     readers: Readers,
     chunker: Chunker,
-    model: str,
+    model_of: Callable[[Document], str],
     whole_document: bool,
     stored: Callable[[str], Stored],
     tenant: str | None = None,
@@ -122,7 +122,7 @@ def prepare(
         files: in the order they are wanted.
         readers: read them.
         chunker: cuts what they give.
-        model: name of the model, for the payload.
+        model_of: names the model that a document goes to, for the payload.
         whole_document: whether a chunk's vectors depend on the whole document, and its id so too.
         stored: asks the store what it holds of a file.
         tenant: that the chunks belong to, or None.
@@ -137,7 +137,7 @@ def prepare(
             try:
                 for document in readers.read(file.path, file.source):
                     named = _cut(
-                        file, document, chunker, model, tenant, whole_document=whole_document
+                        file, document, chunker, model_of, tenant, whole_document=whole_document
                     )
                     yield from comparison.new(named)
             except EmptyTextError as error:
@@ -154,7 +154,7 @@ def _cut(
     file: SourceFile,
     document: Document,
     chunker: Chunker,
-    model: str,
+    model_of: Callable[[Document], str],
     tenant: str | None,
     *,
     whole_document: bool,
@@ -162,6 +162,7 @@ def _cut(
     """Chunk a document, and name each chunk."""
     document_hash = content_hash(document.text) if whole_document else None
     ids = ChunkIds(document.source, tenant=tenant, document_hash=document_hash)
+    model = model_of(document)
     owner = {} if tenant is None else {"tenant": tenant}
     part = {} if document.source == file.source else {"file": file.source}
     for index, chunk in enumerate(chunker.chunk(document)):

@@ -82,6 +82,8 @@ class Report:
         n_contexts: contexts that could compute.
         bytes_to_write: vectors and payloads; of a dry run.
         expected_seconds: of embedding, by the model's calibration; of a dry run, None if unknown.
+        routed: documents that went to a second model.
+        routed_to: which of them, why and where to; None without a second model.
     """
 
     strict: bool = False
@@ -110,6 +112,8 @@ class Report:
     n_contexts: int = 1
     bytes_to_write: int = 0
     expected_seconds: float | None = None
+    routed: int = 0
+    routed_to: str | None = None
 
     def add(self, entry: FileReport) -> None:
         """Take note of a file that came to its end."""
@@ -168,6 +172,8 @@ class Report:
             "seconds": round(self.seconds, 3),
             "model_busy": round(self.model_busy, 4),
         }
+        if self.routed_to is not None:
+            totals["routed"] = self.routed
         if self.dry_run:
             totals["bytes_to_write"] = self.bytes_to_write
             totals["expected_seconds"] = self.expected_seconds

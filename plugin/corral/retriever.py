@@ -46,6 +46,8 @@ class CorralRetriever(BaseRetriever, Closing):
             was made with.
         tenant: whose chunks alone are found; required where the chunks belong to tenants.
         model: where that model is now, as for GGUFEmbeddings; None takes the name it had at ingest.
+        heads: where the collection's heads file is now, likewise.
+        long_model: where its model for long documents is now, likewise.
         k: most documents to return; `invoke(query, k=...)` overrides it.
         filter: that chunks must meet; `invoke(query, filter=...)` overrides it.
         score_threshold: least cosine similarity, or score of the fusion, before any reranking;
@@ -71,6 +73,8 @@ class CorralRetriever(BaseRetriever, Closing):
     embeddings: GGUFEmbeddings | None = None
     tenant: str | None = None
     model: str | None = None
+    heads: str | None = None
+    long_model: str | None = None
     k: int = 4
     filter: Filter | None = None
     score_threshold: float | None = None
@@ -101,6 +105,8 @@ class CorralRetriever(BaseRetriever, Closing):
             client=cast("QdrantClient | None", self.client),
             embeddings=self.embeddings,
             model=self.model,
+            heads=self.heads,
+            long_model=self.long_model,
         )
 
     def close(self) -> None:

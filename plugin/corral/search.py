@@ -38,12 +38,14 @@ class Found:
         return asdict(self)
 
 
-def search(
+def search(  # noqa: PLR0913 - the public surface: all options, by keyword
     query: str,
     *,
     target: SinkOptions,
     k: int = 5,
     model: str | None = None,
+    heads: str | None = None,
+    long_model: str | None = None,
     rerank: str | None = None,
     fetch_k: int | None = None,
     ranking: RankingOptions | None = None,
@@ -56,6 +58,8 @@ def search(
         target: the collection.
         k: most chunks to return.
         model: where the collection's model is now; None takes the name it had at ingest.
+        heads: where its heads file is now, likewise.
+        long_model: where its model for long documents is now, likewise.
         rerank: model that puts the nearest chunks into its own order; None leaves theirs.
         fetch_k: nearest chunks for it to choose from; None takes 4 k, and 20 at least.
         ranking: how the collection's vectors are used; None takes all, fused by their places.
@@ -69,7 +73,7 @@ def search(
         SinkError: the store failed.
     """
     limit = n_candidates(k, fetch_k=fetch_k, reranks=rerank is not None)
-    with closing(Collection(target, model=model)) as collection:
+    with closing(Collection(target, model=model, heads=heads, long_model=long_model)) as collection:
         condition = filters if isinstance(filters, Filter) else collection.parse_filter(filters)
         hits = collection.nearest(
             query,

@@ -1,7 +1,7 @@
 """A sparse vector of each chunk's words, beside the dense one of its meaning."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from corral.embedders import ChunkVectors, VectorSpecs
 from corral.prepare import Pending
@@ -31,23 +31,17 @@ class Bm25Embedder:
         """Keep the model."""
         self._model = model
 
-    @classmethod
-    def from_settings(cls, fields: Mapping[str, Any]) -> Self | None:
-        """Make the one that a fingerprint's fields tell of, or None where there is none."""
+    @staticmethod
+    def options_of(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the model's options as a fingerprint's fields tell them, or None without one."""
         if fields.get(SPARSE) != _KIND:
             return None
         prefix = f"{SPARSE}."
-        options = {
+        return {
             name.removeprefix(prefix): value
             for name, value in fields.items()
             if name.startswith(prefix)
         }
-        return cls(Bm25(**options))
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Of the model, as Bm25 takes them."""
-        return self._model.settings
 
     @property
     def specs(self) -> VectorSpecs:

@@ -87,6 +87,18 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     metavar="N",
     help="Tokens that a chunk repeats of the one before.",
 )
+@click.option("--multivector", is_flag=True, help="Add the rows of the chunks' tokens, for MaxSim.")
+@click.option(
+    "--heads",
+    type=FilePath(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Projections trained beside the model (safetensors).",
+)
+@click.option(
+    "--long-model",
+    metavar="MODEL",
+    help="Documents over the model's limit go to this one, whole.",
+)
 @click.option("--late", is_flag=True, help="Pool chunks from a pass over the whole document.")
 @_model_options
 @click.option(
@@ -103,8 +115,8 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 )
 @click.option(
     "--sparse",
-    type=click.Choice(["bm25"]),
-    help="Add a vector of the chunks' words, for hybrid search.",
+    type=click.Choice(["bm25", "lexical"]),
+    help="Add a vector of the chunks' words, for hybrid search; lexical: weighed by the heads.",
 )
 @click.option("--sparse-language", metavar="NAME", help="Of stop words and stems; or none.")
 @click.option("--sparse-tokenizer", metavar="NAME", help="How words are found.")
@@ -151,6 +163,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     tenant: str | None,
     indexes: tuple[str, ...],
     rescore_dim: str | None,
+    heads: str | None,
+    long_model: str | None,
     sparse: str | None,
     sparse_language: str | None,
     sparse_tokenizer: str | None,
@@ -158,6 +172,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     sparse_ascii_folding: bool,
     follow_symlinks: bool,
     late: bool,
+    multivector: bool,
     prune: bool,
     yes: bool,
     dry_run: bool,
@@ -179,7 +194,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         "tokenizer": sparse_tokenizer,
         "ascii_folding": sparse_ascii_folding or None,
     }
-    if sparse is None and given(words):
+    if sparse != "bm25" and given(words):
         raise click.UsageError("--sparse-... are options of --sparse bm25; add it")
     short_dim = None
     if rescore_dim is not None:
@@ -207,7 +222,11 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         chunk_size=chunk_size,
         chunk_overlap=chunk_overlap,
         indexes=dict(map(_index, indexes)),
-        sparse=None if sparse is None else given(words),
+        sparse=given(words) if sparse == "bm25" else None,
+        lexical=sparse == "lexical",
+        multi=multivector,
+        heads=heads,
+        long_model=long_model,
         short_dim=short_dim,
         late=late,
         prune=prune,

@@ -99,6 +99,8 @@ def summary_lines(report: Report) -> list[str]:
         **({"pruned": f"{len(report.pruned):,} files that are gone"} if report.pruned else {}),
         **(_planned(report) if report.dry_run else _measured(report)),
     }
+    if report.routed_to is not None:
+        rows["long"] = f"{report.routed:,} documents {report.routed_to}"
     if report.failures:
         rows["failed"] = ", ".join(report.failures)
     lines = [f"{name:<8} {row}" for name, row in rows.items()]

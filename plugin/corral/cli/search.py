@@ -54,6 +54,8 @@ def ranking_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators a
 @target_options
 @click.option("-k", "k", type=int, default=5, show_default=True, help="Most chunks to print.")
 @click.option("--model", metavar="MODEL", help="Where the collection's model is now, if it moved.")
+@click.option("--heads", metavar="FILE", help="Where its heads file is now, likewise.")
+@click.option("--long-model", metavar="MODEL", help="Where its second model is now, likewise.")
 @click.option("--rerank", metavar="MODEL", help="A reranker that orders the nearest chunks anew.")
 @click.option(
     "--fetch-k",
@@ -77,6 +79,8 @@ def search(  # noqa: PLR0913, PLR0917 - click passes every option
     collection: str,
     k: int,
     model: str | None,
+    heads: str | None,
+    long_model: str | None,
     rerank: str | None,
     fetch_k: int | None,
     weights: tuple[str, ...],
@@ -96,6 +100,8 @@ def search(  # noqa: PLR0913, PLR0917 - click passes every option
         target=target,
         k=k,
         model=model,
+        heads=heads,
+        long_model=long_model,
         rerank=rerank,
         fetch_k=fetch_k,
         filters=filters,
