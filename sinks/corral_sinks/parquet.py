@@ -19,7 +19,7 @@ from corral_sinks import Record, Schema, SinkError, SparseVector, Vector
 from corral_sinks._schemas import schema_from
 
 try:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
     from pyarrow import parquet
 except ImportError as error:
     raise ImportError(
