@@ -1,5 +1,6 @@
 """One embedded collection: a shard of the engine and its sidecar."""
 
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +17,11 @@ from corral_sinks._files import sync_folder
 from corral_sinks.qdrant._errors import Place, mapped_errors
 from corral_sinks.qdrant._params import HNSW, edge_config, edge_index
 from corral_sinks.qdrant._sidecar import Sidecar
+from corral_sinks.qdrant._space import DELETE_BYTES, WRITE_BYTES, held_bytes, require_space
 
 __all__ = ["SCRATCH", "EmbeddedCollection"]
+
+log = logging.getLogger(__name__)
 
 SCRATCH = ".scratch-"
 """Begins the name of a folder that a crash may leave behind, and that the next opener removes."""
@@ -50,6 +54,12 @@ class EmbeddedCollection:
         scratch = folder.with_name(f"{SCRATCH}{uuid4()}")
         config = edge_config(sidecar.vectors, sidecar.sparse_vectors, sidecar.hnsw_config)
         with mapped_errors(Place(name=f"the embedded Qdrant in {folder.parent}")):
+            require_space(
+                folder.parent,
+                WRITE_BYTES,
+                Place(name=f"the embedded Qdrant in {folder.parent}"),
+                purpose="a collection",
+            )
             scratch.mkdir()
             shard = qe.EdgeShard.create(str(scratch), config)
             shard.flush()
@@ -67,9 +77,35 @@ class EmbeddedCollection:
         self.sidecar = sidecar
 
     def update(self, operation: qe.UpdateOperation) -> None:
-        """Apply an operation; it is in the write-ahead log when this returns."""
+        """Apply an operation; it is in the write-ahead log when this returns.
+
+        Raises:
+            SinkError: the engine refused it, or the disk may have no room for it.
+        """
         with mapped_errors(self.place):
+            require_space(self.folder, WRITE_BYTES, self.place, purpose="a write")
             self.shard.update(operation)
+
+    def delete(self, operation: qe.UpdateOperation) -> None:
+        """Apply an operation that deletes, for which a nearly full disk has room."""
+        with mapped_errors(self.place):
+            require_space(self.folder, DELETE_BYTES, self.place, purpose="a deletion")
+            self.shard.update(operation)
+
+    def optimize(self) -> bool:
+        """Build what makes searches fast; False if nothing was to do, or there is no room for it.
+
+        The engine writes a copy of what it optimises. Where the disk may not hold that, a warning
+        is logged, and searches go on as exact scans.
+        """
+        with mapped_errors(self.place):
+            needed = held_bytes(self.folder) + WRITE_BYTES
+            try:
+                require_space(self.folder, needed, self.place, purpose="optimising")
+            except SinkError as error:
+                log.warning("not optimised, searches scan: %s", error)
+                return False
+            return self.shard.optimize()
 
     def index(self, field: str, params: models.PayloadSchemaParams) -> None:
         """Index a payload field; the same again is harmless."""

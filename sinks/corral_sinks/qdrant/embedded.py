@@ -237,12 +237,16 @@ class EmbeddedQdrant:
     ) -> models.UpdateResult:
         """Delete points by id or by filter; unknown ids are ignored."""
         _refuse_options("delete", options)
-        return self._update(
-            collection_name,
-            points_selector,
-            qe.UpdateOperation.delete_points,
-            qe.UpdateOperation.delete_points_by_filter,
+        collection = self._collection(collection_name)
+        collection.delete(
+            _operation(
+                collection,
+                points_selector,
+                qe.UpdateOperation.delete_points,
+                qe.UpdateOperation.delete_points_by_filter,
+            )
         )
+        return _DONE
 
     def set_payload(
         self,
@@ -285,12 +289,16 @@ class EmbeddedQdrant:
         key: str | None,
     ) -> models.UpdateResult:
         by_ids, by_filter = operations
-        return self._update(
-            name,
-            points,
-            lambda ids: by_ids(ids, dict(payload), key),
-            lambda condition: by_filter(condition, dict(payload), key),
+        collection = self._collection(name)
+        collection.update(
+            _operation(
+                collection,
+                points,
+                lambda ids: by_ids(ids, dict(payload), key),
+                lambda condition: by_filter(condition, dict(payload), key),
+            )
         )
+        return _DONE
 
     def batch_update_points(
         self,
@@ -315,27 +323,6 @@ class EmbeddedQdrant:
         raise SinkError(
             f"corral's embedded Qdrant applies no {type(operation).__name__} of that form."
         )
-
-    def _update(
-        self,
-        name: str,
-        selector: _PointsSelector,
-        by_ids: Callable[[list[int | UUID | str]], qe.UpdateOperation],
-        by_filter: Callable[[qe.Filter], qe.UpdateOperation],
-    ) -> models.UpdateResult:
-        collection = self._collection(name)
-        given = selector
-        if isinstance(given, models.FilterSelector):
-            given = given.filter
-        if isinstance(given, models.PointIdsList):
-            given = given.points
-        with mapped_errors(collection.place):
-            if isinstance(given, models.Filter):
-                operation = by_filter(edge_filter(given) or qe.Filter())
-            else:
-                operation = by_ids(list(given))
-        collection.update(operation)
-        return _DONE
 
     # Reading
 
@@ -443,9 +430,7 @@ class EmbeddedQdrant:
 
     def optimize(self, collection_name: str) -> bool:
         """Build the HNSW graph where there is enough to index; False if nothing was to do."""
-        collection = self._collection(collection_name)
-        with mapped_errors(collection.place):
-            return collection.shard.optimize()
+        return self._collection(collection_name).optimize()
 
     def close(self) -> None:
         """Flush all, let go of the folder; twice is harmless."""
@@ -497,6 +482,24 @@ def _refuse_options(method: str, options: Mapping[str, object]) -> None:
             f"{method} of corral's embedded Qdrant knows no {', '.join(odd)}: one shard in one "
             "process has no such setting, or corral does not translate it. A server has it."
         )
+
+
+def _operation(
+    collection: EmbeddedCollection,
+    selector: _PointsSelector,
+    by_ids: Callable[[list[int | UUID | str]], qe.UpdateOperation],
+    by_filter: Callable[[qe.Filter], qe.UpdateOperation],
+) -> qe.UpdateOperation:
+    """Make the operation for the points that a selector names."""
+    given = selector
+    if isinstance(given, models.FilterSelector):
+        given = given.filter
+    if isinstance(given, models.PointIdsList):
+        given = given.points
+    with mapped_errors(collection.place):
+        if isinstance(given, models.Filter):
+            return by_filter(edge_filter(given) or qe.Filter())
+        return by_ids(list(given))
 
 
 def _selected(change: models.SetPayload) -> _PointsSelector:
