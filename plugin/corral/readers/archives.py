@@ -16,7 +16,8 @@ _MOST_MEMBERS: Final = 20_000
 def opened(file: RawFile) -> zipfile.ZipFile:
     """Open an office document or an e-book, which is a ZIP file.
 
-    No more is ever unpacked of a member than its entry says, so the sum is what may come.
+    What the entries say is what is counted. One that says less than it unpacks to runs into the
+    limit of memory of the process that reads.
 
     Raises:
         NotTextError: it is no ZIP file, or one that unpacks to too much.
