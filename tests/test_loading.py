@@ -130,7 +130,9 @@ def test_a_model_is_vetted_once(monkeypatch):
 
 def test_attention_can_be_overridden_and_only_by_name():
     model = tiny_models.qwen3(pooling="last")
-    with opened(model) as causal, opened(model, attention="non-causal") as both_ways:
+    with pytest.warns(UserWarning, match="attention non-causal overrides causal"):
+        both_ways = opened(model, attention="non-causal")
+    with opened(model, attention="causal") as causal, both_ways:
         assert causal.settings["causal"] is True
         assert both_ways.settings["causal"] is False
         similarity = float(

@@ -105,6 +105,14 @@ def _check_attention(asked: bool | None, engine: Engine, header: GGUFHeader) -> 
             f'attention is "causal"; a {header.architecture} model keeps no memory, and llama.cpp '
             'always lets its tokens look both ways. Leave it out, or take "non-causal"'
         )
+    own = models.causal_attention(header)
+    if asked is not None and asked != own:
+        warnings.warn(
+            f"attention {'causal' if asked else 'non-causal'} overrides "
+            f"{'causal' if own else 'non-causal'}, which the model was trained with: its vectors "
+            "will be wrong unless you know better",
+            stacklevel=4,
+        )
 
 
 def _limit(engine: Engine, header: GGUFHeader, profile: Profile | None) -> tuple[int, str]:

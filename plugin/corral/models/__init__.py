@@ -5,7 +5,13 @@ model.path, model.header, model.profile, model.sha256
 """
 
 from corral.models.builtin import BUILTINS, BuiltinModel, pull
-from corral.models.description import describe, head_tensor, max_tokens, pooling_type
+from corral.models.description import (
+    causal_attention,
+    describe,
+    head_tensor,
+    max_tokens,
+    pooling_type,
+)
 from corral.models.profiles import Profile
 from corral.models.resolve import ResolvedModel, resolve
 
@@ -14,6 +20,7 @@ __all__ = [
     "BuiltinModel",
     "Profile",
     "ResolvedModel",
+    "causal_attention",
     "describe",
     "head_tensor",
     "max_tokens",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from corral.models.profiles import Profile
     from corral.models.resolve import ResolvedModel
 
-__all__ = ["describe", "head_tensor", "is_causal", "max_tokens", "pooling_type"]
+__all__ = ["causal_attention", "describe", "head_tensor", "is_causal", "max_tokens", "pooling_type"]
 
 _POOLING_TYPES: Final = ("none", "mean", "cls", "last", "rank")  # llama_pooling_type, from 0
 _HEAD_TENSOR: Final = "cls.output.weight"
@@ -40,6 +40,8 @@ _TOKENIZERS: Final = {
     "t5": "SentencePiece Unigram",
 }
 
+_BOTH_WAYS: Final = frozenset({"gemma-embedding", "t5encoder"})
+
 
 def pooling_type(header: GGUFHeader, profile: Profile | None) -> tuple[str | None, str]:
     """Return how a model pools, and what says so: the GGUF, its head, or the profile.
@@ -61,6 +63,17 @@ def pooling_type(header: GGUFHeader, profile: Profile | None) -> tuple[str | Non
     if profile and profile.pooling_type:
         return profile.pooling_type, f"profile {profile.name}"
     return None, f"neither {key} nor a profile"
+
+
+def causal_attention(header: GGUFHeader) -> bool:
+    """Tell whether a model's tokens attend only to those before them.
+
+    Source: llama-hparams.h, causal_attn, which is true unless the GGUF or the architecture says
+    otherwise; llama.cpp's encoders keep no memory and always look both ways.
+    """
+    if "bert" in header.architecture or header.architecture in _BOTH_WAYS:
+        return False
+    return bool(header.arch("attention.causal", True))  # noqa: FBT003 - a default
 
 
 def head_tensor(header: GGUFHeader) -> str:
