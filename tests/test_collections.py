@@ -44,7 +44,7 @@ def target_in(place, **changes):
 
 
 def audited(place, **options):
-    return audit([place / "docs"], target_in(place), progress=ignore, **options)
+    return audit(target_in(place), paths=[place / "docs"], progress=ignore, **options)
 
 
 def call(capsys, *words):

@@ -67,7 +67,7 @@ def test_a_file_given_by_its_name_is_taken_whatever_its_suffix(tree):
     [
         ("*.md", ["a/c.md", "d.md"]),
         ("d.*", ["d.md"]),
-        ("a/*", ["a/b.txt", "a/c.md"]),
+        ("a/*", ["a/b.txt", "a/c.md", "a/x/e.txt"]),
         ("a/**", ["a/b.txt", "a/c.md", "a/x/e.txt"]),
         ("a/**/*.txt", ["a/b.txt", "a/x/e.txt"]),
         ("**/e.txt", ["a/x/e.txt"]),
@@ -282,3 +282,74 @@ def test_a_folder_of_nothing_but_skipped_files_says_why(tree):
         discover([root])
     with pytest.raises(UsageError, match=r"0\.txt: a FIFO\.$"):
         discover([root / "0.txt"])
+
+
+class TestLeftOut:
+    def test_hidden_names_and_virtual_environments_are_searched_on_demand(self, tree):
+        root = tree(
+            "a.txt", ".b.txt", ".git/c.txt", "venv/pyvenv.cfg", "venv/lib/d.md", "e/.f/g.txt"
+        )
+        assert sources(root) == ["a.txt"]
+        everything = [".b.txt", ".git/c.txt", "a.txt", "e/.f/g.txt", "venv/lib/d.md"]
+        assert sources(root, hidden=True) == everything
+        assert sources(root / ".git", root / ".b.txt", root / "venv") == [
+            ".git/c.txt", ".b.txt", "venv/lib/d.md",
+        ]  # fmt: skip
+
+    def test_ignore_files_count_below_their_folder_and_the_nearest_decides(self, tree):
+        root = tree(
+            "a.txt", "b.log.txt", "build/c.txt", "x/build/d.txt", "x/keep.log.txt", "x/e.txt"
+        )
+        (root / ".gitignore").write_text("*.log.txt\nbuild/\n/a.txt\n")
+        (root / "x" / ".gitignore").write_text("!keep.log.txt\ne.txt\n")
+        assert sources(root) == ["x/keep.log.txt"]
+        assert len(sources(root, no_ignore=True)) == 6
+        assert sources(root / "a.txt") == ["a.txt"]
+
+    def test_corralignore_comes_behind_gitignore(self, tree):
+        root = tree("a.txt", "b.txt", "c.txt")
+        (root / ".gitignore").write_text("a.txt\nb.txt\n")
+        (root / ".corralignore").write_text("!b.txt\nc.txt\n")
+        assert sources(root) == ["b.txt"]
+
+    def test_what_a_repository_ignores_above_the_root_is_ignored(self, tree):
+        root = tree("docs/a.txt", "docs/b.txt", ".git/config", at="repository")
+        (root / ".gitignore").write_text("docs/a.txt\n")
+        assert sources(root / "docs") == ["b.txt"]
+        (root / ".git" / "config").unlink()
+        (root / ".git").rmdir()
+        assert sources(root / "docs") == ["a.txt", "b.txt"]
+
+    def test_an_ignore_file_that_cannot_be_read_leaves_nothing_out(self, tree):
+        root = tree("a.txt", ".gitignore/b.txt")
+        assert sources(root) == ["a.txt"]
+
+    def test_patterns_leave_files_and_folders_out(self, tree):
+        root = tree("a.txt", "b.md", "old/c.txt", "x/old/d.txt", "x/e.txt")
+        assert sources(root, exclude=["*.md", "old/"]) == ["a.txt", "x/e.txt"]
+        assert sources(root, exclude=["/old"]) == ["a.txt", "b.md", "x/e.txt", "x/old/d.txt"]
+        assert sources(root, patterns=["*.txt"], exclude=["/a.*"])[0] == "old/c.txt"
+
+    def test_a_pattern_that_is_none_is_wrong_use(self, tree):
+        with pytest.raises(UsageError, match="--exclude: .*as in a .gitignore"):
+            discover([tree("a.txt")], exclude=["!"])
+
+
+class TestLists:
+    def test_sources_are_relative_to_the_current_folder(self, tree, monkeypatch):
+        root = tree("a/b.txt", "c/d.png", "e/f.md")
+        monkeypatch.chdir(root)
+        found = discover([], listed=[Path("a/b.txt"), root / "c" / "d.png", Path("e")])
+        assert [file.source for file in found] == ["a/b.txt", "c/d.png", "e/f.md"]
+
+    def test_what_is_missing_is_listed_as_failed(self, tree, monkeypatch):
+        monkeypatch.chdir(tree("a.txt"))
+        found = discover([], listed=[Path("a.txt"), Path("gone.txt")])
+        assert found[0] == SourceFile(Path("a.txt"), "a.txt")
+        assert (found[1].source, found[1].failed) == ("gone.txt", True)
+        assert "No such file" in found[1].reason
+
+    def test_standard_input_is_a_file_with_a_name_of_its_own(self, tree):
+        root = tree("a.txt")
+        assert sources(Path("-")) == ["-"]
+        assert sources(root, Path("-"), stdin_name="page.html") == ["page.html", "a.txt"]

@@ -186,7 +186,7 @@ class TestPrune:
     def test_files_that_a_pattern_leaves_out_are_not_gone(self, folder, target):
         run(folder, target)
         (folder / "c.rst").unlink()
-        assert run(folder, target, prune=True, globs=("*.md",)).pruned == ["c.rst"]
+        assert run(folder, target, prune=True, include=("*.md",)).pruned == ["c.rst"]
         assert sources(target) == {"a.txt", "b.md", "d.txt"}
 
     def test_files_that_are_no_text_any_more_are_not_gone(self, folder, target):

@@ -15,7 +15,8 @@ from test_readers import book, zipped
 from corral.errors import EmptyTextError, NotTextError, ReadError, UsageError
 from corral.readers import ReaderOptions, registry
 from corral.readers import process as process_module
-from corral.readers.files import STDIN, Readers
+from corral.readers.files import Readers
+from corral.reading import STDIN
 
 STRANGER = """
 import os, signal, time

@@ -87,28 +87,24 @@ class Audit:
 
 
 def audit(
-    paths: Sequence[Path],
     target: SinkOptions,
     *,
-    globs: Sequence[str] = (),
-    follow_symlinks: bool = False,
     model: str | None = None,
     sample: int = 20,
     progress: Progress,
+    **reading: Any,  # noqa: ANN401 - IngestOptions' own
 ) -> Audit:
     """Compare a collection with the files it was made of, and its vectors with the model's.
 
     Nothing is written.
 
     Args:
-        paths: the same files and folders as at the ingest.
         target: the collection.
-        globs: the same patterns as at the ingest.
-        follow_symlinks: as at the ingest.
         model: where the collection's model is now; None takes the name it had.
         sample: records to embed anew, chosen at random; none with late chunking, where a chunk's
             vector comes from its whole document.
         progress: is told how far the reading of the files is.
+        **reading: what IngestOptions says of paths and of how they are read, as at the ingest.
 
     Raises:
         CollectionError: there is no such collection, another model made it, or this version of
@@ -128,11 +124,9 @@ def audit(
             _embed_anew(embedder, chosen, found)
     options = options_of(
         held,
-        paths=paths,
         target=target,
         model=model,
-        globs=globs,
-        follow_symlinks=follow_symlinks,
+        **reading,
     )
     _compare_files(options, found, progress)
     return found

@@ -11,15 +11,17 @@ are relative to the deepest folder that holds all of them, so that no two files 
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote_from_bytes
 
+from pathspec import GitIgnoreSpec
+
 from corral.errors import UsageError
-from corral.reading import kind_of
+from corral.ignoring import IgnoreFiles, spec_of
+from corral.reading import STDIN, kind_of
 
 __all__ = ["SUFFIXES", "SkippedFile", "SourceFile", "discover"]
 
@@ -27,6 +29,8 @@ SUFFIXES: Final = (".txt", ".md", ".rst")
 """Kinds of files that are read, in lower case."""
 
 _MOST_REASONS: Final = 5
+_ENVIRONMENT: Final = "pyvenv.cfg"
+"""Stands in the folder of every virtual environment of Python's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,12 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """A file or folder as given, where it really is, and its `st_mode`."""
+    """A file or folder as given, where it really is, its `st_mode`, and why it cannot be read."""
 
     given: Path
     real: Path
     mode: int
+    missing: str | None = None
 
     @property
     def is_folder(self) -> bool:
@@ -85,8 +90,11 @@ class _Search:
         base: folder that sources are relative to.
         folders: real folders that are searched.
         given: real files that were given by their own names, and are not to be found again.
-        patterns: what paths must match, one of them; none for all.
+        include: what the paths of files must match; None for all.
+        exclude: what paths must not match.
         suffixes: ends of names, one of them.
+        hidden: whether hidden files and folders, and virtual environments, are searched.
+        ignored: the ignore files of each root; empty where they are not asked.
         follow: whether links that lead out of the folders are followed.
         followed: real places of the folders that were entered by such a link.
     """
@@ -94,15 +102,29 @@ class _Search:
     base: Path
     folders: frozenset[Path]
     given: frozenset[Path]
-    patterns: tuple[str, ...]
+    include: GitIgnoreSpec | None
+    exclude: GitIgnoreSpec
     suffixes: tuple[str, ...]
+    hidden: bool
+    ignored: Mapping[Path, IgnoreFiles]
     follow: bool
     followed: set[Path] = field(default_factory=set)
 
     def wants(self, parts: Sequence[str]) -> bool:
         if not parts[-1].lower().endswith(self.suffixes):
             return False
-        return not self.patterns or any(_matches(parts, p) for p in self.patterns)
+        return self.include is None or self.include.match_file("/".join(parts))
+
+    def leaves_out(self, root: _Root, parts: Sequence[str], *, is_folder: bool) -> bool:
+        """Whether a file or folder is none of what is to be searched."""
+        if not parts:
+            return False
+        if parts[-1].startswith(".") and not self.hidden:
+            return True
+        if self.exclude.match_file("/".join(parts) + ("/" if is_folder else "")):
+            return True
+        ignored = self.ignored.get(root.real)
+        return bool(ignored and ignored.ignores(root.real.joinpath(*parts), is_folder=is_folder))
 
     def holds(self, real: Path) -> bool:
         return not self.folders.isdisjoint((real, *real.parents))
@@ -119,10 +141,15 @@ class _Search:
         return True
 
 
-def discover(
+def discover(  # noqa: PLR0913 - there are as many ways to say what is wanted
     roots: Sequence[Path],
-    patterns: Sequence[str] = (),
+    include: Sequence[str] = (),
     *,
+    exclude: Sequence[str] = (),
+    hidden: bool = False,
+    no_ignore: bool = False,
+    listed: Sequence[Path] | None = None,
+    stdin_name: str = str(STDIN),
     suffixes: Sequence[str] = SUFFIXES,
     follow_symlinks: bool = False,
 ) -> list[SourceFile | SkippedFile]:
@@ -134,10 +161,16 @@ def discover(
     under the link's name wherever it is, each folder once, so that circles end.
 
     Args:
-        roots: files, which are taken whatever their name, and folders, which are searched.
-        patterns: what the files of folders must match, one of them; none for all. A pattern
-            without "/" is for the name (`*.md`), one with "/" for the whole path below the
-            folder (`guide/**/*.md`); `**` stands for any number of folders.
+        roots: files, which are taken whatever their name, folders, which are searched, and STDIN.
+        include: patterns that the files of folders must match, one of them; none for all. Each is
+            a line as in a .gitignore in the root: `*.md` for a name, `/guide/**/*.md` for a path.
+        exclude: patterns of files and folders that are left out, written the same way.
+        hidden: whether names that start with a dot, and folders of virtual environments, are
+            searched, too.
+        no_ignore: whether .gitignore and .corralignore are not asked.
+        listed: further roots; sources are then relative to the current folder, too, where all of
+            it is under that, and one that is missing is listed as failed.
+        stdin_name: source of what standard input brings.
         suffixes: ends of the names of the files that are taken from folders, in lower case.
         follow_symlinks: whether links that lead out of the roots are followed.
 
@@ -147,20 +180,29 @@ def discover(
     Raises:
         UsageError: a root is missing, or there is no file to read under them.
     """
-    unique = _without_nested([_root(Path(root)) for root in roots])
-    if not unique:
+    named = [Path(root) for root in (*roots, *(listed or ()))]
+    piped = [SourceFile(STDIN, stdin_name)] if STDIN in named else []
+    given = [_root(Path(root)) for root in roots if Path(root) != STDIN]
+    given += [_listed_root(root) for root in listed or () if root != STDIN]
+    unique = _without_nested(given)
+    if not unique and not piped:
         raise UsageError("no file or folder is given to read. Name at least one.")
+    folders = frozenset(root.real for root in unique if root.is_folder)
+    here = [Path.cwd()] if listed is not None or not unique else []
     search = _Search(
-        base=Path(os.path.commonpath([root.folder for root in unique])),
-        folders=frozenset(root.real for root in unique if root.is_folder),
+        base=Path(os.path.commonpath([*here, *(root.folder for root in unique)])),
+        folders=folders,
         given=frozenset(root.real for root in unique if not root.is_folder),
-        patterns=tuple(patterns),
+        include=spec_of(include, "--include") if include else None,
+        exclude=spec_of(exclude, "--exclude"),
         suffixes=tuple(suffixes),
+        hidden=hidden,
+        ignored={} if no_ignore else {folder: IgnoreFiles(folder) for folder in folders},
         follow=follow_symlinks,
     )
-    found = [file for root in unique for file in _search_root(root, search)]
+    found = [*piped, *(file for root in unique for file in _search_root(root, search))]
     if not any(isinstance(file, SourceFile) for file in found):
-        raise UsageError(_nothing_found(unique, search, found))
+        raise UsageError(_nothing_found(unique, search, include, found))
     return found
 
 
@@ -173,6 +215,14 @@ def _root(given: Path) -> _Root:
             f"{given} cannot be read: {error.strerror or error}. Name files or folders that exist."
         ) from error
     return _Root(given, real, mode)
+
+
+def _listed_root(given: Path) -> _Root:
+    """Look at a path of a list, which may well have been removed meanwhile."""
+    try:
+        return _root(given)
+    except UsageError as error:
+        return _Root(given, given.absolute(), 0, missing=str(error))
 
 
 def _without_nested(roots: Sequence[_Root]) -> list[_Root]:
@@ -188,6 +238,9 @@ def _without_nested(roots: Sequence[_Root]) -> list[_Root]:
 
 
 def _search_root(root: _Root, search: _Search) -> Iterator[SourceFile | SkippedFile]:
+    if root.missing is not None:
+        yield SkippedFile(root.given, _uri(root.real, search.base), root.missing, failed=True)
+        return
     if not root.is_folder:
         yield _leaf(root.given, _uri(root.real, search.base), kind_of(root.mode))
         return
@@ -198,11 +251,15 @@ def _search_root(root: _Root, search: _Search) -> Iterator[SourceFile | SkippedF
         source = _uri(real, search.base)
         try:
             mode = real.lstat().st_mode
+            if search.leaves_out(root, parts, is_folder=stat.S_ISDIR(mode)):
+                continue
             is_folder = stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and search.enters(real))
             names = [child.name for child in real.iterdir()] if is_folder else []
         except OSError as error:
             reason = f"it cannot be looked into: {error.strerror or error}"
             yield SkippedFile(path, source, reason, failed=True)
+            continue
+        if parts and _ENVIRONMENT in names and not search.hidden:
             continue
         pending += [(*parts, name) for name in sorted(names, key=os.fsencode, reverse=True)]
         if is_folder or real in search.given:
@@ -238,29 +295,16 @@ def _uri(real: Path, base: Path) -> str:
     return quote_from_bytes(os.fsencode(real.relative_to(base).as_posix()))
 
 
-def _matches(parts: Sequence[str], pattern: str) -> bool:
-    if "/" not in pattern:
-        return fnmatchcase(parts[-1], pattern)
-    return _match_parts(parts, pattern.strip("/").split("/"))
-
-
-def _match_parts(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    if not patterns:
-        return not parts
-    if patterns[0] == "**":
-        return any(_match_parts(parts[i:], patterns[1:]) for i in range(len(parts) + 1))
-    return (
-        bool(parts) and fnmatchcase(parts[0], patterns[0]) and _match_parts(parts[1:], patterns[1:])
-    )
-
-
 def _nothing_found(
-    roots: Sequence[_Root], search: _Search, found: Sequence[SourceFile | SkippedFile]
+    roots: Sequence[_Root],
+    search: _Search,
+    include: Sequence[str],
+    found: Sequence[SourceFile | SkippedFile],
 ) -> str:
     where = ", ".join(str(root.given) for root in roots)
     what = " ".join(f"*{suffix}" for suffix in search.suffixes)
-    if search.patterns:
-        what += f" that match {' or '.join(search.patterns)}"
+    if include:
+        what += f" that match {' or '.join(include)}"
     skipped = [f" {file.path}: {file.reason}." for file in found if isinstance(file, SkippedFile)]
     more = [f" And {len(skipped) - _MOST_REASONS} more."] if len(skipped) > _MOST_REASONS else []
     return (

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from corral.prune import vanished
 from corral.readers import ReaderOptions
 from corral.readers.files import DEFAULT_MEMORY, DEFAULT_SECONDS, Readers
 from corral.readers.registry import suffixes
-from corral.reading import DEFAULT_MAX_BYTES
+from corral.reading import DEFAULT_MAX_BYTES, STDIN
 from corral.recipe import Recipe
 from corral.report import Report
 from corral.routing import Router, RoutingChunker
@@ -58,8 +58,13 @@ class IngestOptions:
 
     Args:
         paths: files and folders.
-        globs: patterns that files must match, relative to their folder; none takes all kinds of
-            files that can be read.
+        include: patterns that files must match, as in a .gitignore; none takes all kinds of files
+            that can be read.
+        exclude: patterns of files and folders that are left out.
+        hidden: search hidden files and folders and virtual environments, too.
+        no_ignore: take what .gitignore and .corralignore leave out.
+        listed: further paths; sources are then relative to the current folder, if all is in it.
+        stdin_name: source of what standard input (the path "-") brings; its end names the format.
         follow_symlinks: read what links lead to outside of the folders, too.
         max_file_size: bytes of the largest file to read.
         records: how files of records are read.
@@ -89,7 +94,12 @@ class IngestOptions:
     """
 
     paths: Sequence[Path]
-    globs: Sequence[str] = ()
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    hidden: bool = False
+    no_ignore: bool = False
+    listed: Sequence[Path] | None = None
+    stdin_name: str = str(STDIN)
     follow_symlinks: bool = False
     max_file_size: int = DEFAULT_MAX_BYTES
     records: ReaderOptions = field(default_factory=ReaderOptions)
@@ -176,7 +186,7 @@ def ingest(
     report.strict, report.dry_run = options.strict, options.dry_run
     recipe = options.recipe
     _refuse_own_names(options.records.metadata_fields)
-    files = _discover(options, options.globs)
+    files = _discover(options)
     with ExitStack() as opened:
         sink = opened.enter_context(closing(_make_sink(options)))
         readers = opened.enter_context(_make_readers(options))
@@ -205,7 +215,7 @@ def ingest(
                 names=recipe.names,
             )
             is_new = _settle_schema(sink, existing, options, embedder, fingerprint)
-            gone = [] if is_new else _gone(sink, options, files)
+            gone = [] if is_new else _gone(sink, options)
             if gone and not options.dry_run and not may_prune(gone):
                 gone = []
             run = _Run(
@@ -225,9 +235,17 @@ def ingest(
     return report
 
 
-def _discover(options: IngestOptions, globs: Sequence[str]) -> Sequence[SourceFile | SkippedFile]:
+def _discover(options: IngestOptions) -> Sequence[SourceFile | SkippedFile]:
     return discover(
-        options.paths, globs, suffixes=suffixes(), follow_symlinks=options.follow_symlinks
+        options.paths,
+        options.include,
+        exclude=options.exclude,
+        hidden=options.hidden,
+        no_ignore=options.no_ignore,
+        listed=options.listed,
+        stdin_name=options.stdin_name,
+        suffixes=suffixes(),
+        follow_symlinks=options.follow_symlinks,
     )
 
 
@@ -360,14 +378,12 @@ def _create(sink: Sink, wanted: Schema) -> Schema | None:
     return None
 
 
-def _gone(
-    sink: Sink, options: IngestOptions, files: Sequence[SourceFile | SkippedFile]
-) -> list[str]:
-    """List the sources to prune; files that a pattern leaves out are not gone."""
+def _gone(sink: Sink, options: IngestOptions) -> list[str]:
+    """List the sources to prune; what a run's options leave out is not gone, what is ignored is."""
     if not options.prune:
         return []
-    found = _discover(options, ()) if options.globs else files
-    return vanished(sink.sources(), found, options.paths)
+    found = _discover(replace(options, include=(), exclude=(), hidden=True))
+    return vanished(sink.sources(), found, [*options.paths, *(options.listed or ())])
 
 
 @dataclass(frozen=True, slots=True)

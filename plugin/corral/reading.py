@@ -19,6 +19,7 @@ from corral.errors import EmptyTextError, NotTextError, ReadError
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
+    "STDIN",
     "TextFile",
     "decode",
     "kind_of",
@@ -29,6 +30,9 @@ __all__ = [
 
 DEFAULT_MAX_BYTES: Final = 128 * 2**20
 """Largest file that is read, since a file is held in memory whole, as bytes and as text."""
+
+STDIN: Final = Path("-")
+"""Stands for standard input among the paths that are given."""
 
 _LONGEST_LINE: Final = 16 * 2**20
 """Characters of a line that a person or a program may have meant to be read: a book has fewer."""

@@ -20,6 +20,7 @@ from corral.cli.model import model
 from corral.cli.options import CONTEXT_SETTINGS
 from corral.cli.rerank import rerank
 from corral.cli.search import search
+from corral.cli.show import show
 from corral.cli.transfer import copy, export, import_
 
 __all__ = ["ingest_main", "main"]
@@ -36,7 +37,7 @@ def corral() -> None:
 
 
 _COMMANDS = (
-    *(ingest, search, rerank),
+    *(ingest, show, search, rerank),
     *(collections, info, verify, delete),
     *(copy, export, import_),
     model,

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from corral.cli.options import (
     target_of,
     target_options,
 )
+from corral.cli.reading import reader_options, reading_of, selection_options
 
 if TYPE_CHECKING:
     from corral.audit import Audit
@@ -120,13 +121,11 @@ def delete(
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
-@click.argument("paths", nargs=-1, required=True, type=FilePath(path_type=Path))
+@click.argument("paths", nargs=-1, type=FilePath(path_type=Path, allow_dash=True))
 @target_options
 @click.option("--model", metavar="MODEL", help="Where the collection's model is now, if it moved.")
-@click.option(
-    "--glob", "globs", multiple=True, metavar="PATTERN", help="As at the ingest; repeatable."
-)
-@click.option("--follow-symlinks", is_flag=True, help="As at the ingest.")
+@selection_options
+@reader_options
 @click.option(
     "--sample",
     type=click.IntRange(min=0),
@@ -136,18 +135,17 @@ def delete(
     help="Chunks to embed anew, chosen at random.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(  # noqa: PLR0913 - click passes every option
+def verify(
     paths: tuple[Path, ...],
     path: str | None,
     url: str | None,
     collection: str,
     tenant: str | None,
     model: str | None,
-    globs: tuple[str, ...],
     sample: int,
     *,
-    follow_symlinks: bool,
     as_json: bool,
+    **reading: Any,  # noqa: ANN401 - each is typed in cli/reading.py
 ) -> int:
     """Compare a collection with the documents under PATHS, and its vectors with the model's.
 
@@ -159,13 +157,11 @@ def verify(  # noqa: PLR0913 - click passes every option
 
     with watch(sys.stderr) as progress:
         found = audit(
-            paths,
             target,
-            globs=globs,
-            follow_symlinks=follow_symlinks,
             model=model,
             sample=sample,
             progress=progress,
+            **reading_of(paths, reading),
         )
     if as_json:
         click.echo(json.dumps(found.as_dict(), ensure_ascii=False))

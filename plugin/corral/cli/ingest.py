@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corral.cli.options import CONTEXT_SETTINGS, FilePath, given, target_of, target_options
+from corral.cli.reading import reader_options, reading_of, selection_options
 
 if TYPE_CHECKING:
     from corral.report import Report
@@ -49,7 +50,7 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
-@click.argument("paths", nargs=-1, required=True, type=FilePath(path_type=Path))
+@click.argument("paths", nargs=-1, type=FilePath(path_type=Path, allow_dash=True))
 @click.option("--sink", default="qdrant", show_default=True, metavar="KIND", help="Kind of store.")
 @target_options
 @click.option(
@@ -59,18 +60,8 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     metavar="MODEL",
     help="A GGUF file, hf:owner/repo[:file-or-quant], or a built-in.",
 )
-@click.option(
-    "--glob", "globs", multiple=True, metavar="PATTERN", help="Files to take; repeatable."
-)
-@click.option(
-    "--follow-symlinks", is_flag=True, help="Read what links lead to outside of PATHS, too."
-)
-@click.option(
-    "--max-file-size",
-    type=int,
-    metavar="BYTES",
-    help="Skip larger files.  [default: 128 MiB]",
-)
+@selection_options
+@reader_options
 @click.option("--chunker", default="tokens", show_default=True, metavar="NAME", help="How to cut.")
 @click.option(
     "--chunk-size",
@@ -152,8 +143,6 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     url: str | None,
     collection: str,
     model: str,
-    globs: tuple[str, ...],
-    max_file_size: int | None,
     chunker: str,
     chunk_size: int | None,
     chunk_overlap: int,
@@ -170,7 +159,6 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     sparse_tokenizer: str | None,
     *,
     sparse_ascii_folding: bool,
-    follow_symlinks: bool,
     late: bool,
     multivector: bool,
     prune: bool,
@@ -178,7 +166,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     dry_run: bool,
     strict: bool,
     as_json: bool,
-    **model_options: Any,  # noqa: ANN401 - each is typed above
+    **others: Any,  # noqa: ANN401 - each is typed above, or in cli/reading.py
 ) -> int:
     """Bring a collection up to date with the documents under PATHS.
 
@@ -189,6 +177,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         _refuse_unwritable(file)
     if dry_run and metrics_file:
         raise click.UsageError("--metrics tells of runs, and --dry-run is none; leave one out")
+    reading, model_options = reading_of(paths, others), others
     words = {
         "language": sparse_language,
         "tokenizer": sparse_tokenizer,
@@ -211,9 +200,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     from corral.report import Report
 
     options = IngestOptions(
-        paths=paths,
-        globs=globs,
-        follow_symlinks=follow_symlinks,
+        **reading,
         sink=sink,
         target=target,
         model=model,
@@ -232,7 +219,6 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         prune=prune,
         dry_run=dry_run,
         strict=strict,
-        **given({"max_file_size": max_file_size}),
     )
     report = Report()
     try:

@@ -11,13 +11,10 @@ from corral.readers import calls
 from corral.readers.contract import RawFile, ReaderOptions
 from corral.readers.process import ReadingProcess
 from corral.readers.registry import reader_for
-from corral.reading import DEFAULT_MAX_BYTES, read_bytes
+from corral.reading import DEFAULT_MAX_BYTES, STDIN, read_bytes
 from corral_chunkers import Document
 
-__all__ = ["DEFAULT_MEMORY", "DEFAULT_SECONDS", "STDIN", "Readers"]
-
-STDIN: Final = Path("-")
-"""Stands for standard input."""
+__all__ = ["DEFAULT_MEMORY", "DEFAULT_SECONDS", "Readers"]
 
 DEFAULT_SECONDS: Final = 120.0
 """Most seconds for a file; a PDF of thousands of pages takes some ten."""
