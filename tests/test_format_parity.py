@@ -70,7 +70,7 @@ def test_the_words_are_those_of_the_text(package, name):
     shipped, found = words(*package, "text"), words(*package, name)
     both = (shipped & found).total()
     share = 2 * both / (shipped.total() + found.total())
-    print(
+    print(  # noqa: T201 - the figures of docs/readers.md, with pytest -s
         f"{package[0]} {name}: {share:.4f} (of the text's words {both / shipped.total():.4f}, "
         f"of its own {both / found.total():.4f})"
     )
