@@ -125,7 +125,7 @@ def test_a_file_that_failed_gives_exit_1(folder, store, tmp_path):
     [
         (["ingest", "{docs}", "--collection", "x"], "give --path DIR"),
         (["ingest", "{docs}", "--collection", "x", "--path", "a", "--url", "b"], "give --path DIR"),
-        (["ingest", "--collection", "x", "--path", "{db}"], "Missing argument 'PATHS...'"),
+        (["ingest", "--collection", "x", "--path", "{db}"], "name at least one of PATHS"),
         (["ingest", "{docs}", "--path", "{db}"], "Missing option '--collection'"),
         (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--model", "nope"], "nope"),
         (["ingest", "{docs}", "--path", "{db}", "--collection", "x", "--model", "{docs}/a.txt"],
