@@ -89,6 +89,8 @@ class QdrantStandIn:
         self.api_key = api_key
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
+        self.indexing: dict[str, int] = {}
+        self.statuses: list[Mapping[str, Any]] = []
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.stand_in = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -101,6 +103,20 @@ class QdrantStandIn:
     def fail(self, **fault: Any) -> None:
         """Inject a fault."""
         self.faults.append(Fault(**fault))
+
+    def note(self, method: str, groups: tuple[str, ...], body: bytes, answer: Any) -> None:
+        """Keep a collection's indexing threshold, and tell it and the next of `statuses`."""
+        if not groups or "result" not in answer:
+            return
+        asked = json.loads(body or b"{}")
+        if method == "PATCH" and "optimizers_config" in asked:
+            threshold = asked["optimizers_config"]["indexing_threshold"]
+            self.indexing[groups[0]] = threshold
+        if method == "GET" and "config" in (answer["result"] or ()):
+            config = answer["result"]["config"]["optimizer_config"]
+            config["indexing_threshold"] = self.indexing.get(groups[0], 20_000)
+            if self.statuses and config["indexing_threshold"]:
+                answer["result"].update(self.statuses.pop(0))
 
     def seen(self, method: str, path: str) -> list[Request]:
         """Requests of a method whose path matches at its end."""
@@ -168,7 +184,9 @@ class _Handler(BaseHTTPRequestHandler):
         for method, pattern, handle in _ROUTES:
             match = re.fullmatch(pattern, path)
             if match and method == self.command:
-                return _handled(handle, stand_in.engine, match.groups(), body)
+                status, answer = _handled(handle, stand_in.engine, match.groups(), body)
+                stand_in.note(self.command, match.groups(), body, answer)
+                return status, answer
         return 404, _error(f"the stand-in has no route {self.command} {path}")
 
     def _reply(
@@ -222,6 +240,7 @@ def _create(engine: EmbeddedQdrant, name: str, body: object) -> object:
         vectors_config=asked.vectors,
         sparse_vectors_config=asked.sparse_vectors,
         hnsw_config=asked.hnsw_config,
+        on_disk_payload=asked.on_disk_payload,
         metadata=asked.metadata,
     )
 

@@ -16,6 +16,7 @@ from sink_contract import SCHEMA, SIZE, record, vector
 
 from corral_sinks import Record, Schema, SinkError, SinkOptions, SinkUnavailableError, VectorParams
 from corral_sinks.qdrant import EmbeddedQdrant, QdrantSink, connect
+from corral_sinks.qdrant._params import _looked_up
 
 TESTS = Path(__file__).parent
 DENSE = {"dense": models.VectorParams(size=SIZE, distance=models.Distance.COSINE)}
@@ -412,25 +413,9 @@ def test_a_method_it_has_not_is_refused_with_the_reason(client, name):
         client.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"datatype": models.Datatype.TURBO4}, "no datatype"),
-        (
-            {
-                "quantization_config": models.ScalarQuantization(
-                    scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8)
-                )
-            },
-            "quantization_config",
-        ),
-    ],
-)
-def test_a_vector_setting_it_has_not_is_refused(client, params, words):
-    dense = models.VectorParams(size=2, distance=models.Distance.COSINE, **params)
-    with pytest.raises(SinkError, match=words):
-        client.create_collection("odd", {"dense": dense})
-    assert not client.collection_exists("odd")
+def test_a_setting_of_a_later_client_is_refused():
+    with pytest.raises(SinkError, match="no datatype 'float8'"):
+        _looked_up({}, "float8", "datatype")
 
 
 def test_an_index_it_has_not_is_refused(client):

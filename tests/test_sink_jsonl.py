@@ -2,12 +2,13 @@
 
 import json
 from contextlib import closing
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from sink_contract import SCHEMA, record, sparse
 
-from corral_sinks import SinkError, SinkOptions, SinkUnavailableError
+from corral_sinks import SinkError, SinkOptions, SinkUnavailableError, Storage
 from corral_sinks.jsonl import JsonlSink
 
 
@@ -36,7 +37,7 @@ def test_each_record_is_a_line_of_json_after_the_header(sink, file):
     header, first, second = lines(file)
     assert header["corral_jsonl"] == 2
     dense = {"size": 8, "distance": "cosine", "multivector": False, "indexed": True}
-    assert header["schema"]["vectors"]["dense"] == dense
+    assert header["schema"]["vectors"]["dense"] == {**dense, "storage": asdict(Storage())}
     assert header["schema"]["sparse_vectors"]["words"] == {"idf": True}
     assert first == {
         "id": record(1).id,

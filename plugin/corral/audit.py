@@ -27,6 +27,8 @@ _LEAST_SIMILARITY: Final = 0.999
 """Of a vector and the same one computed anew: other threads, packs and builds differ by less."""
 
 _UNIT_TOLERANCE: Final = 1e-3
+_COARSE: Final = 0.05
+"""Allowed of lengths and similarities where a vector is stored with less than 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +119,14 @@ def audit(
         held = fingerprint_in(sink, target)
         held.require_tenant(target.tenant, collection=target.collection)
         chosen = _look_at_vectors(sink, found, sample)
+        schema = sink.schema() or Schema(vectors={})
+        coarse = any(one.storage.datatype != "float32" for one in schema.vectors.values())
     recipe = Recipe.of(held)
     if not recipe.late:  # of a late vector the document's own text is not enough
         with ExitStack() as opened:
             embedder = open_embedder(held, opened, collection=target.collection, model=model)
-            _embed_anew(embedder, chosen, found)
+            least = 1 - _COARSE if coarse else _LEAST_SIMILARITY
+            _embed_anew(embedder, chosen, found, least=least)
     options = options_of(
         held,
         target=target,
@@ -182,7 +187,10 @@ def _length_fault(name: str, vector: Vector, schema: Schema) -> str | None:
         return None
     norms = np.linalg.norm(vector, axis=-1)
     worst = float(np.max(np.abs(norms - 1.0)))
-    return f"is {worst:.3g} longer or shorter than 1" if worst > _UNIT_TOLERANCE else None
+    exact = schema.vectors[name].storage.datatype == "float32"
+    if worst <= (_UNIT_TOLERANCE if exact else _COARSE):
+        return None
+    return f"is {worst:.3g} longer or shorter than 1"
 
 
 def _flaw(record: Record, name: str, fault: str) -> Flaw:
@@ -193,7 +201,9 @@ def _metadata(record: Record) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", record.payload["metadata"])
 
 
-def _embed_anew(embedder: Embedder, records: Sequence[Record], found: Audit) -> None:
+def _embed_anew(
+    embedder: Embedder, records: Sequence[Record], found: Audit, *, least: float
+) -> None:
     """Compare stored vectors with those that the model gives for the same text now."""
     found.sampled = len(records)
     results = embedder.embed([_pending(record) for record in records]) if records else []
@@ -204,9 +214,9 @@ def _embed_anew(embedder: Embedder, records: Sequence[Record], found: Audit) -> 
         for name, vector in result.vectors.items():
             stored = record.vectors.get(name)
             similarity = 0.0 if stored is None else _similarity(stored, vector)
-            least = found.least_similarity
-            found.least_similarity = similarity if least is None else min(least, similarity)
-            if similarity < _LEAST_SIMILARITY:
+            known = found.least_similarity
+            found.least_similarity = similarity if known is None else min(known, similarity)
+            if similarity < least:
                 fault = f"has cosine {similarity:.4f} to the one that the model gives"
                 found.flaws.append(_flaw(record, name, fault))
 

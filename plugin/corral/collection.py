@@ -13,7 +13,7 @@ from corral.ranking import RankingOptions, ranking_of
 from corral.recipe import Recipe, long_fingerprint, require_same_heads
 from corral.routing import LONG, Router
 from corral_sinks import Hit, SinkOptions
-from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink
+from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink, search_params
 
 __all__ = [
     "Collection",
@@ -110,7 +110,15 @@ class Collection:
         if asked is None:
             return []
         return self._sink.rank(
-            asked, limit=limit, query_filter=query_filter, score_threshold=score_threshold
+            asked,
+            limit=limit,
+            query_filter=query_filter,
+            score_threshold=score_threshold,
+            search_params=search_params(
+                exact=ranking.exact,
+                rescore=ranking.rescore,
+                oversampling=ranking.oversampling,
+            ),
         )
 
     def parse_filter(self, texts: Sequence[str]) -> Filter | None:

@@ -36,7 +36,7 @@ from corral.report import Report
 from corral.routing import Router, RoutingChunker
 from corral.verify import verify
 from corral_chunkers import Chunker, ChunkerError, Document, Encoding
-from corral_sinks import Schema, Sink, SinkError, SinkOptions
+from corral_sinks import Schema, Sink, SinkError, SinkOptions, Storage, without_storage
 from corral_sinks.qdrant import field_path
 
 __all__ = ["IngestOptions", "fingerprint_of", "ingest"]
@@ -83,6 +83,10 @@ class IngestOptions:
         indexes: metadata fields to index, and the type of each.
         short_dim: leading dimensions of a second, short vector that finds chunks for the model's
             own to order; None makes none.
+        storage: how a new collection keeps its dense vectors; None as they are, and leaves one
+            that is there as it is.
+        payload_on_disk: whether a new collection reads payloads from the disk; None leaves it to
+            the store.
         dry_run: read and compare everything, but embed, write and delete nothing.
         strict: let a skipped file or a truncated chunk count as a failure.
         prune: delete in the end the chunks of files that are gone.
@@ -115,6 +119,8 @@ class IngestOptions:
     indexes: Mapping[str, str] = field(default_factory=dict)
     sparse: Mapping[str, Any] | None = None
     short_dim: int | None = None
+    storage: Storage | None = None
+    payload_on_disk: bool | None = None
     dry_run: bool = False
     strict: bool = False
     prune: bool = False
@@ -332,7 +338,11 @@ def _settle_schema(
     """Create the collection, or refuse one that is of other settings; say whether it is new."""
     collection = options.target.collection
     wanted = Schema(
-        vectors=embedder.specs.dense,
+        vectors={
+            name: replace(params, storage=options.storage or params.storage)
+            for name, params in embedder.specs.dense.items()
+        },
+        payload_on_disk=options.payload_on_disk,
         sparse_vectors=embedder.specs.sparse,
         metadata=fingerprint.to_metadata(),
         indexes={
@@ -348,16 +358,18 @@ def _settle_schema(
     held = Fingerprint.from_metadata(existing.metadata, collection=collection)
     held.require_tenant(options.target.tenant, collection=collection)
     held.require_equal(fingerprint, collection=collection)
-    _require_vectors(existing, wanted, collection=collection)
+    _require_vectors(existing, wanted, options)
     if not options.dry_run:
         for name, kind in wanted.indexes.items():
             sink.index(name, kind)
     return False
 
 
-def _require_vectors(held: Schema, wanted: Schema, *, collection: str) -> None:
+def _require_vectors(held: Schema, wanted: Schema, options: IngestOptions) -> None:
     """Refuse a collection whose vectors are not those that its fingerprint stands for."""
-    kinds = (held.vectors, wanted.vectors), (held.sparse_vectors, wanted.sparse_vectors)
+    collection = options.target.collection
+    dense = held.vectors if options.storage else without_storage(held)
+    kinds = (dense, wanted.vectors), (held.sparse_vectors, wanted.sparse_vectors)
     for there, ours in kinds:
         if any(there.get(name) != params for name, params in ours.items()):
             raise CollectionError(
@@ -441,6 +453,8 @@ class _Run:
 
     def _update(self, sizes: Mapping[str, int], progress: Progress) -> None:
         before = self.sink.count()
+        if self.is_new:
+            self.sink.defer_indexing()
         self._store(sizes, progress)
         self._prune()
         self.sink.optimize()

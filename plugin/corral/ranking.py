@@ -36,12 +36,19 @@ class RankingOptions:
         weights: of vectors by name, for "rrf"; 1 where none is given.
         candidates: records that each stage before the last passes on; None takes 4 times those
             that are wanted, and 40 at least.
+        exact: compare with every vector itself, by no graph and no quantised copy.
+        rescore: whether those that quantised copies found are compared anew by the vectors
+            themselves; None lets Qdrant choose.
+        oversampling: how many times as many to find by the copies, to choose from.
     """
 
     using: Sequence[str] = ()
     fusion: Fusion = "rrf"
     weights: Mapping[str, float] = field(default_factory=dict)
     candidates: int | None = None
+    exact: bool = False
+    rescore: bool | None = None
+    oversampling: float | None = None
 
 
 def ranking_of(
@@ -87,6 +94,8 @@ def _check(known: Sequence[str], options: RankingOptions, limit: int) -> None:
             raise UsageError(f"the weight of {name} is {weight}; it must be 0 or more")
     if options.weights and options.fusion != "rrf":
         raise UsageError(f"weights are of the fusion rrf, and {options.fusion} takes none")
+    if options.oversampling is not None and not 1 <= options.oversampling < float("inf"):
+        raise UsageError(f"oversampling is {options.oversampling}; it must be 1 or more")
     if options.candidates is not None and options.candidates < limit:
         raise UsageError(
             f"{options.candidates} candidates are fewer than the {limit} chunks that are wanted"

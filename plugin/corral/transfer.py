@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from corral.errors import CollectionError, IncompleteRunError, UsageError
-from corral_sinks import Record, Schema, SinkError, SinkOptions
+from corral_sinks import Record, Schema, SinkError, SinkOptions, without_storage
 from corral_sinks.jsonl import read_jsonl, write_jsonl
 from corral_sinks.qdrant import QdrantSink
 
@@ -190,9 +190,12 @@ def _settle(here: QdrantSink, target: SinkOptions, schema: Schema) -> None:
     existing = here.schema()
     if existing is None:
         here.create(schema)
+        here.defer_indexing()
         return
-    ours = (existing.vectors, existing.sparse_vectors, existing.metadata)
-    if ours != (schema.vectors, schema.sparse_vectors, schema.metadata):
+    ours, theirs = (
+        (without_storage(one), one.sparse_vectors, one.metadata) for one in (existing, schema)
+    )
+    if ours != theirs:
         raise CollectionError(
             f"there is another collection {target.collection!r} at {target.url or target.path}: "
             "its vectors or its fingerprint differ. Delete it, or give another name with --to"

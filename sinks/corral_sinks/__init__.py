@@ -5,7 +5,7 @@ A sink is found by name through the entry point group `corral.sinks`; each entry
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -24,8 +24,10 @@ __all__ = [
     "SinkUnavailableError",
     "SparseParams",
     "SparseVector",
+    "Storage",
     "Vector",
     "VectorParams",
+    "without_storage",
 ]
 
 INDEX_TYPES = ("bool", "datetime", "float", "geo", "integer", "keyword", "text", "uuid")
@@ -62,6 +64,24 @@ class SinkOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """How a vector is kept; what a store cannot do of it, it refuses.
+
+    Args:
+        datatype: of the vector itself: "float32", "float16", or "turbo4", "turbo8", "turbo16".
+        quantization: of the copy that a search goes through before it looks at the vector itself:
+            "scalar" (a byte a dimension), "product:x4" to "product:x64", "binary:1", "binary:1.5"
+            or "binary:2", "turbo:1" to "turbo:8" (bits a dimension), or None for no copy.
+        on_disk: whether the vector itself is read from the disk, and only the copy and the graph
+            are held in memory.
+    """
+
+    datatype: str = "float32"
+    quantization: str | None = None
+    on_disk: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorParams:
     """One named dense vector, or multivector, of a collection.
 
@@ -71,12 +91,14 @@ class VectorParams:
         multivector: whether a record has any number of rows under this name, compared by MaxSim.
         indexed: whether searches by it go through a graph (HNSW); one that only orders anew what
             another vector found needs none.
+        storage: how it is kept.
     """
 
     size: int
     distance: str = "cosine"
     multivector: bool = False
     indexed: bool = True
+    storage: Storage = Storage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +123,7 @@ class Schema:
         indexes: payload fields that carry an index, and its type: one of INDEX_TYPES.
         tenants: whether the records belong to tenants, whose names are their `metadata.tenant`:
             each is searched by a graph of its own.
+        payload_on_disk: whether payloads are read from the disk; None leaves it to the store.
     """
 
     vectors: Mapping[str, VectorParams]
@@ -108,6 +131,12 @@ class Schema:
     metadata: Mapping[str, JSON] = field(default_factory=dict)
     indexes: Mapping[str, str] = field(default_factory=dict)
     tenants: bool = False
+    payload_on_disk: bool | None = None
+
+
+def without_storage(schema: Schema) -> Mapping[str, VectorParams]:
+    """Give a schema's dense vectors as if they were kept as they are, to compare by."""
+    return {name: replace(params, storage=Storage()) for name, params in schema.vectors.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +230,12 @@ class Sink(Protocol):
         """Make all that was written safe against power loss, where the store leaves that to us."""
         ...
 
+    def defer_indexing(self) -> None:
+        """Load first and build indexes of vectors later, in `optimize`, where that is quicker."""
+        ...
+
     def optimize(self) -> None:
-        """Build what makes searches fast, where the store leaves that to us."""
+        """Build what makes searches fast, and wait for it."""
         ...
 
     def close(self) -> None:

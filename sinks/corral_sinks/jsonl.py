@@ -23,6 +23,7 @@ from corral_sinks import (
     SinkError,
     SinkOptions,
     SparseVector,
+    Storage,
     Vector,
 )
 from corral_sinks._checks import check_payload, check_record, file_of
@@ -134,7 +135,13 @@ class JsonlSink:
     # Writing
 
     def create(self, schema: Schema) -> None:
-        """Make the file; it must not exist."""
+        """Make the file; it must not exist.
+
+        Raises:
+            SinkError: it exists, or vectors are to be kept in another way than as they are.
+        """
+        if any(params.storage != Storage() for params in schema.vectors.values()):
+            raise SinkError("a jsonl sink keeps vectors as they are: it has no storage settings.")
         with self._mapped():
             self._open()
             if self._handle is not None:
@@ -226,6 +233,9 @@ class JsonlSink:
         with self._mapped():
             handle, _ = self._opened()
             os.fsync(handle.fileno())
+
+    def defer_indexing(self) -> None:
+        """Nothing: there is no index."""
 
     def optimize(self) -> None:
         """Leave one line for each record, in a new file that takes the old one's place."""

@@ -99,6 +99,14 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
     metavar="FIELD:TYPE",
     help="A metadata field to index, for filters; repeatable.",
 )
+@click.option("--quantization", metavar="KIND", help="Of a small copy to search by; see the docs.")
+@click.option("--datatype", metavar="TYPE", help="Of the vectors themselves.  [default: float32]")
+@click.option(
+    "--on-disk",
+    multiple=True,
+    type=click.Choice(["vectors", "payload"]),
+    help="What is read from the disk, not held in memory; repeatable.",
+)
 @click.option(
     "--rescore-dim",
     metavar="N|full",
@@ -151,6 +159,9 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     verbose: int,
     tenant: str | None,
     indexes: tuple[str, ...],
+    quantization: str | None,
+    datatype: str | None,
+    on_disk: tuple[str, ...],
     rescore_dim: str | None,
     heads: str | None,
     long_model: str | None,
@@ -194,6 +205,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         raise click.UsageError("--prune asks first, and there is no terminal here; add --yes")
     if verbose:
         logging.getLogger().setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    for name in ("sink", "_indexing"):  # how far the index is, which may take long
+        logging.getLogger(f"corral_sinks.qdrant.{name}").setLevel(logging.INFO)
     from corral.cli.progress import watch
     from corral.ingest import IngestOptions
     from corral.ingest import ingest as run
@@ -215,6 +228,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         heads=heads,
         long_model=long_model,
         short_dim=short_dim,
+        storage=_storage(datatype, quantization, on_disk),
+        payload_on_disk="payload" in on_disk or None,
         late=late,
         prune=prune,
         dry_run=dry_run,
@@ -246,6 +261,16 @@ def _index(text: str) -> tuple[str, str]:
             f"--index is FIELD:TYPE with a type of {', '.join(INDEX_TYPES)}; got {text!r}"
         )
     return field, kind
+
+
+def _storage(datatype: str | None, quantization: str | None, on_disk: tuple[str, ...]) -> Any:  # noqa: ANN401 - Storage is imported late
+    from corral_sinks import Storage
+
+    if datatype is None and quantization is None and "vectors" not in on_disk:
+        return None
+    return Storage(
+        datatype=datatype or "float32", quantization=quantization, on_disk="vectors" in on_disk
+    )
 
 
 def _rescore_dim(text: str, short_dim: int | None) -> int | None:

@@ -13,6 +13,18 @@ _SHOWN_CHARACTERS = 300
 
 
 _RANKING_OPTIONS = (
+    click.option("--exact", is_flag=True, help="Compare with every vector, by no graph or copy."),
+    click.option(
+        "--rescore/--no-rescore",
+        default=None,
+        help="Compare what quantised copies found anew by the vectors.  [default: Qdrant's choice]",
+    ),
+    click.option(
+        "--oversampling",
+        type=float,
+        metavar="X",
+        help="Times as many to find by quantised copies, to choose from.",
+    ),
     click.option(
         "--using",
         multiple=True,

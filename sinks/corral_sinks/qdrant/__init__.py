@@ -11,6 +11,7 @@ from corral_sinks.qdrant._clients import MemoryQdrant, connect
 from corral_sinks.qdrant._conditions import field_path
 from corral_sinks.qdrant._schema import vector_bytes
 from corral_sinks.qdrant._stages import Fused, Nearest, Ranking
+from corral_sinks.qdrant._storage import search_params
 from corral_sinks.qdrant._upload import Limits
 from corral_sinks.qdrant.bm25 import LANGUAGES, TOKENIZERS, Bm25
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
@@ -31,6 +32,7 @@ __all__ = [
     "Ranking",
     "connect",
     "field_path",
+    "search_params",
     "vector_bytes",
     "vector_fault_in",
 ]

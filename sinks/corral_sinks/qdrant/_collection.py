@@ -52,7 +52,12 @@ class EmbeddedCollection:
     def create(cls, folder: Path, sidecar: Sidecar) -> Self:
         """Make a collection that is there whole or not at all, and open it."""
         scratch = folder.with_name(f"{SCRATCH}{uuid4()}")
-        config = edge_config(sidecar.vectors, sidecar.sparse_vectors, sidecar.hnsw_config)
+        config = edge_config(
+            sidecar.vectors,
+            sidecar.sparse_vectors,
+            sidecar.hnsw_config,
+            on_disk_payload=sidecar.on_disk_payload,
+        )
         with mapped_errors(Place(name=f"the embedded Qdrant in {folder.parent}")):
             require_space(
                 folder.parent,
@@ -160,6 +165,7 @@ class EmbeddedCollection:
                 params=models.CollectionParams(
                     vectors=sidecar.vectors.get("", sidecar.vectors),
                     sparse_vectors=sidecar.sparse_vectors or None,
+                    on_disk_payload=sidecar.on_disk_payload,
                 ),
                 hnsw_config=HNSW.model_copy(
                     update=sidecar.hnsw_config.model_dump(exclude_none=True)

@@ -23,8 +23,34 @@ _DATATYPES = {
     models.Datatype.FLOAT32: qe.VectorStorageDatatype.Float32,
     models.Datatype.FLOAT16: qe.VectorStorageDatatype.Float16,
     models.Datatype.UINT8: qe.VectorStorageDatatype.Uint8,
+    # The engine has it, its stub does not.
+    models.Datatype.TURBO4: qe.VectorStorageDatatype.Turbo4,  # type: ignore[attr-defined]
     models.Datatype.TURBO8: qe.VectorStorageDatatype.Turbo8,
     models.Datatype.TURBO16: qe.VectorStorageDatatype.Turbo16,
+}
+_ENCODINGS = {
+    models.BinaryQuantizationEncoding.ONE_BIT: qe.BinaryQuantizationEncoding.OneBit,
+    models.BinaryQuantizationEncoding.ONE_AND_HALF_BITS: (
+        qe.BinaryQuantizationEncoding.OneAndHalfBits
+    ),
+    models.BinaryQuantizationEncoding.TWO_BITS: qe.BinaryQuantizationEncoding.TwoBits,
+}
+_QUERY_ENCODINGS = {
+    models.BinaryQuantizationQueryEncoding.DEFAULT: qe.BinaryQuantizationQueryEncoding.Default,
+    models.BinaryQuantizationQueryEncoding.BINARY: qe.BinaryQuantizationQueryEncoding.Binary,
+    models.BinaryQuantizationQueryEncoding.SCALAR4BITS: (
+        qe.BinaryQuantizationQueryEncoding.Scalar4Bits
+    ),
+    models.BinaryQuantizationQueryEncoding.SCALAR8BITS: (
+        qe.BinaryQuantizationQueryEncoding.Scalar8Bits
+    ),
+}
+_TURBO_BITS = {
+    models.TurboQuantBitSize.BITS1: qe.TurboQuantBitSize.Bits1,
+    models.TurboQuantBitSize.BITS1_5: qe.TurboQuantBitSize.Bits1_5,
+    models.TurboQuantBitSize.BITS2: qe.TurboQuantBitSize.Bits2,
+    models.TurboQuantBitSize.BITS4: qe.TurboQuantBitSize.Bits4,
+    models.TurboQuantBitSize.BITS8: qe.TurboQuantBitSize.Bits8,
 }
 _MEMORY = {
     models.Memory.COLD: qe.Memory.Cold,
@@ -56,6 +82,8 @@ def edge_config(
     vectors: Mapping[str, models.VectorParams],
     sparse_vectors: Mapping[str, models.SparseVectorParams],
     hnsw: models.HnswConfigDiff | None,
+    *,
+    on_disk_payload: bool | None = None,
 ) -> qe.EdgeConfig:
     """Translate what a collection is made of; its write-ahead log is always on.
 
@@ -63,17 +91,18 @@ def edge_config(
         SinkError: a setting that is not translated; names it.
     """
     return qe.EdgeConfig(
-        vectors={name: _dense(name, params) for name, params in vectors.items()} or None,
+        vectors={name: _dense(params) for name, params in vectors.items()} or None,
         sparse_vectors={name: _sparse(params) for name, params in sparse_vectors.items()} or None,
         hnsw_config=None if hnsw is None else _hnsw(hnsw),
+        payload_memory=None
+        if on_disk_payload is None
+        else qe.Memory.Cold
+        if on_disk_payload
+        else qe.Memory.Cached,
     )
 
 
-def _dense(name: str, params: models.VectorParams) -> qe.EdgeVectorParams:
-    if params.quantization_config is not None:
-        raise SinkError(
-            f"vector {name!r}: corral's embedded Qdrant does not translate quantization_config."
-        )
+def _dense(params: models.VectorParams) -> qe.EdgeVectorParams:
     return qe.EdgeVectorParams(
         size=params.size,
         distance=_DISTANCES[params.distance],
@@ -84,7 +113,35 @@ def _dense(name: str, params: models.VectorParams) -> qe.EdgeVectorParams:
         datatype=_looked_up(_DATATYPES, params.datatype, "datatype"),
         hnsw_config=None if params.hnsw_config is None else _hnsw(params.hnsw_config),
         memory=_looked_up(_MEMORY, params.memory, "memory"),
+        quantization_config=_quantized(params.quantization_config),
     )
+
+
+def _quantized(given: Any) -> Any:  # noqa: ANN401 - of four kinds
+    """Translate a quantisation, whichever of the four it is."""
+    match given:
+        case None:
+            return None
+        case models.ScalarQuantization(scalar=made):
+            own: dict[str, Any] = {"type": qe.ScalarType.Int8, "quantile": made.quantile}
+            kind: Any = qe.ScalarQuantizationConfig
+        case models.ProductQuantization(product=made):
+            own = {"compression": getattr(qe.CompressionRatio, made.compression.name)}
+            kind = qe.ProductQuantizationConfig
+        case models.BinaryQuantization(binary=made):
+            own = {
+                "encoding": _looked_up(_ENCODINGS, made.encoding, "encoding"),
+                "query_encoding": _looked_up(
+                    _QUERY_ENCODINGS, made.query_encoding, "query_encoding"
+                ),
+            }
+            kind = qe.BinaryQuantizationConfig
+        case _:
+            made = given.turbo
+            own = {"bits": _looked_up(_TURBO_BITS, made.bits, "bits")}
+            kind = qe.TurboQuantQuantizationConfig
+    memory = _looked_up(_MEMORY, made.memory, "memory")
+    return kind(always_ram=made.always_ram, memory=memory, **own)
 
 
 def _sparse(params: models.SparseVectorParams) -> qe.EdgeSparseVectorParams:

@@ -15,6 +15,7 @@ from corral_sinks import (
     Vector,
     VectorParams,
 )
+from corral_sinks.qdrant._storage import bytes_per_vector, storage_arguments, storage_of
 
 __all__ = [
     "TENANT_FIELD",
@@ -45,6 +46,7 @@ def created(schema: Schema) -> dict[str, Any]:
         "sparse_vectors_config": sparse or None,
         "metadata": dict(schema.metadata),
         "hnsw_config": _GRAPH_A_TENANT if schema.tenants else None,
+        "on_disk_payload": schema.payload_on_disk,
     }
 
 
@@ -73,6 +75,7 @@ def _dense(params: VectorParams) -> models.VectorParams:
         if params.multivector
         else None,
         hnsw_config=None if params.indexed else _NO_GRAPH,
+        **storage_arguments(params.storage),
     )
 
 
@@ -107,6 +110,7 @@ def schema_of(info: models.CollectionInfo) -> Schema:
         },
         tenants=TENANT_FIELD in info.payload_schema
         and bool(getattr(info.payload_schema[TENANT_FIELD].params, "is_tenant", False)),
+        payload_on_disk=params.on_disk_payload,
     )
 
 
@@ -116,6 +120,7 @@ def _dense_of(found: models.VectorParams) -> VectorParams:
         distance=found.distance.name.lower(),
         multivector=found.multivector_config is not None,
         indexed=found.hnsw_config is None or found.hnsw_config.m != 0,
+        storage=storage_of(found),
     )
 
 
@@ -128,7 +133,7 @@ def vector_of(vector: Vector) -> Any:  # noqa: ANN401 - list, list of lists or S
 
 def vector_bytes(params: VectorParams) -> int:
     """Bytes that a record's vector takes; 0 of a multivector, whose rows are not known."""
-    return 0 if params.multivector else 4 * params.size
+    return 0 if params.multivector else bytes_per_vector(params.size, params.storage)
 
 
 def vectors_from(given: object) -> Mapping[str, Vector]:

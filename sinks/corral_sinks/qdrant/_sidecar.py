@@ -23,6 +23,7 @@ class Sidecar(BaseModel):
     schema_version: Literal[1] = SCHEMA_VERSION
     vectors: dict[str, models.VectorParams] = Field(default_factory=dict)
     sparse_vectors: dict[str, models.SparseVectorParams] = Field(default_factory=dict)
+    on_disk_payload: bool | None = None
     hnsw_config: models.HnswConfigDiff | None = None
     indexes: dict[str, models.PayloadSchemaParams] = Field(default_factory=dict)
     metadata: dict[str, Any] = Field(default_factory=dict)

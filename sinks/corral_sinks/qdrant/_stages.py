@@ -63,7 +63,11 @@ def vectors_of(ranking: Ranking) -> Iterator[tuple[str, Vector]]:
         yield from vectors_of(ranking.among)
 
 
-def query_arguments(ranking: Ranking, condition: models.Filter | None) -> dict[str, Any]:
+def query_arguments(
+    ranking: Ranking,
+    condition: models.Filter | None,
+    params: models.SearchParams | None = None,
+) -> dict[str, Any]:
     """Give the arguments of `query_points` that rank so, among the records that meet a condition.
 
     Raises:
@@ -79,13 +83,15 @@ def query_arguments(ranking: Ranking, condition: models.Filter | None) -> dict[s
         below = list(ranking.parts)
         given = {"query": _fusion(ranking)}
     if below:
-        given["prefetch"] = [_prefetch(part, condition) for part in below]
+        given["prefetch"] = [_prefetch(part, condition, params) for part in below]
     return given
 
 
-def _prefetch(ranking: Ranking, condition: models.Filter | None) -> models.Prefetch:
-    arguments = query_arguments(ranking, condition)
-    return models.Prefetch(limit=ranking.limit, filter=condition, **arguments)
+def _prefetch(
+    ranking: Ranking, condition: models.Filter | None, params: models.SearchParams | None
+) -> models.Prefetch:
+    arguments = query_arguments(ranking, condition, params)
+    return models.Prefetch(limit=ranking.limit, filter=condition, params=params, **arguments)
 
 
 def _fusion(fused: Fused) -> models.FusionQuery | models.RrfQuery:

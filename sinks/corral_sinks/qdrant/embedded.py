@@ -140,6 +140,7 @@ class EmbeddedQdrant:
         sparse_vectors_config: Mapping[str, models.SparseVectorParams] | None = None,
         hnsw_config: models.HnswConfigDiff | None = None,
         metadata: Mapping[str, Any] | None = None,
+        on_disk_payload: bool | None = None,
         **options: Any,  # noqa: ANN401
     ) -> bool:
         """Make a collection; it must not exist."""
@@ -153,6 +154,7 @@ class EmbeddedQdrant:
             vectors=vectors,
             sparse_vectors=dict(sparse_vectors_config or {}),
             hnsw_config=hnsw_config,
+            on_disk_payload=on_disk_payload,
             metadata=dict(metadata or {}),
         )
         with self._guard:

@@ -1,6 +1,8 @@
 """Records into Qdrant."""
 
 import json
+import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,12 +16,14 @@ from corral_sinks import (
     SinkError,
     SinkOptions,
     SinkUnavailableError,
+    Storage,
     Vector,
 )
 from corral_sinks._checks import check_payload, check_record, fault_of, file_of, source_of
 from corral_sinks.qdrant._clients import MemoryQdrant, connect, place_of
 from corral_sinks.qdrant._conditions import filter_of
 from corral_sinks.qdrant._errors import Place, TooLargeError, TransientError, mapped_errors
+from corral_sinks.qdrant._indexing import DEFERRED, RESUMED, is_deferred, wait_until_built
 from corral_sinks.qdrant._schema import (
     TENANT_FIELD,
     created,
@@ -33,6 +37,8 @@ from corral_sinks.qdrant._upload import Limits, batches, record_bytes, retried
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
 
 __all__ = ["QdrantSink"]
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -151,6 +157,8 @@ class QdrantSink:
             SinkError: it exists, or the server keeps no metadata (before version 1.16).
         """
         client = self.client
+        if self._in_memory:
+            _refuse_storage(schema)
         if self.schema() is not None:
             raise SinkError(f"{self._place.name} has a collection {self._name!r} already.")
 
@@ -438,6 +446,7 @@ class QdrantSink:
         limit: int,
         query_filter: models.Filter | None = None,
         score_threshold: float | None = None,
+        search_params: models.SearchParams | None = None,
     ) -> Sequence[Hit]:
         """Return the best records of a ranking, best first; many threads may search at once.
 
@@ -447,6 +456,7 @@ class QdrantSink:
             query_filter: that they must meet; None takes all.
             score_threshold: that they must reach, in the scale of the last stage: the vector's
                 distance, or the fusion's scores; None takes all.
+            search_params: how every stage looks for vectors; None as Qdrant does by default.
 
         Raises:
             SinkError: there is no such vector, or it is of another kind or size.
@@ -457,11 +467,12 @@ class QdrantSink:
             if fault is not None:
                 raise SinkError(f"the query vector for {name!r} {fault}.")
         condition = self._scoped(query_filter)
-        arguments = query_arguments(ranking, condition)
+        arguments = query_arguments(ranking, condition, search_params)
         found = self._call(
             lambda seconds: client.query_points(
                 self._name,
                 query_filter=condition,
+                search_params=search_params,
                 limit=limit,
                 score_threshold=score_threshold,
                 timeout=seconds,
@@ -480,10 +491,43 @@ class QdrantSink:
         if self._embedded is not None:
             self._embedded.flush(self._name)
 
+    def defer_indexing(self) -> None:
+        """Let a server build no graph until `optimize`; the embedded engine builds none anyway.
+
+        Searches compare with every vector meanwhile. A load that is broken off leaves it so, until
+        a later one comes to its end.
+        """
+        if self._is_server:
+            self._set_indexing(DEFERRED)
+
     def optimize(self) -> None:
-        """Build the HNSW graph of an embedded collection; a server does it by itself."""
+        """Build the graphs of an embedded collection, or let a server build what was deferred.
+
+        How far it is is logged; the embedded engine says when it begins and when it is done.
+
+        Raises:
+            SinkError: the server's optimiser failed.
+        """
         if self._embedded is not None:
+            began, n_points = time.monotonic(), self.count()
+            _log.info("building the index of %s vectors", f"{n_points:,}")
             self._embedded.optimize(self._name)
+            _log.info("built in %.1f s", time.monotonic() - began)
+        elif self._is_server and is_deferred(self.info()):
+            self._set_indexing(RESUMED)
+            wait_until_built(self.info)
+
+    @property
+    def _is_server(self) -> bool:
+        return not (self._embedded or self._in_memory)
+
+    def _set_indexing(self, config: models.OptimizersConfigDiff) -> None:
+        client = self.client
+        self._call(
+            lambda seconds: client.update_collection(
+                self._name, optimizers_config=config, timeout=seconds
+            )
+        )
 
     def close(self) -> None:
         """Let go of the client, unless it was given; twice is harmless."""
@@ -492,6 +536,16 @@ class QdrantSink:
         if client is not None and self._owned:
             with mapped_errors(self._place):
                 client.close()
+
+
+def _refuse_storage(schema: Schema) -> None:
+    """Refuse what qdrant-client's local mode takes note of and does not do."""
+    plain = all(params.storage == Storage() for params in schema.vectors.values())
+    if not plain or schema.payload_on_disk is not None:
+        raise SinkError(
+            "a collection in memory keeps every vector as it is: it knows no datatype, no "
+            "quantization and no disk. Take a folder (--path DIR) or a server (--url)."
+        )
 
 
 def _equals(field: str, value: str) -> models.Filter:
