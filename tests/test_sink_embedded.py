@@ -385,7 +385,7 @@ def test_an_id_that_is_no_uuid_is_refused(client, wrong):
     "call",
     [
         lambda client: client.create_collection("n", DENSE, shard_number=2),
-        lambda client: client.create_collection("n", DENSE, on_disk_payload=True),
+        lambda client: client.create_collection("n", DENSE, replication_factor=2),
         lambda client: client.update_collection("docs", hnsw_config=models.HnswConfigDiff(m=4)),
         lambda client: client.upsert("docs", [point(1)], shard_key_selector="k"),
         lambda client: client.query_points("docs", shard_key_selector="k"),
@@ -395,7 +395,7 @@ def test_an_id_that_is_no_uuid_is_refused(client, wrong):
     ],
 )
 def test_an_option_it_has_not_is_refused(client, call):
-    with pytest.raises(SinkError, match="knows no (shard_|on_disk|hnsw|lookup)"):
+    with pytest.raises(SinkError, match="knows no (shard_|replication|hnsw|lookup)"):
         call(client)
 
 
