@@ -136,6 +136,15 @@ class SinkContract:
             for number in (1, 2)
         }
 
+    def test_documents_of_one_file_are_stored_under_its_name(self, sink):
+        rows = [{"source": f"d.csv#{n}", "file": "d.csv"} for n in (1, 2)]
+        sink.upsert([record(n, payload={"metadata": rows[n - 1]}) for n in (1, 2)])
+        whole, other = record(3, "d.csv"), record(4, "other.csv")
+        sink.upsert([whole, other])
+        assert sink.stored("d.csv").keys() == {record(1).id, record(2).id, whole.id}
+        assert sink.stored("d.csv")[record(1).id] == rows[0]
+        assert sorted(sink.sources()) == ["d.csv", "other.csv"]
+
     def test_stored_of_an_unknown_source_is_empty(self, sink):
         sink.upsert([record(1)])
         assert sink.stored("nothing.md") == {}

@@ -167,6 +167,16 @@ def test_what_is_known_no_more_goes_from_the_payload(folder, run_embedded):
     assert all("title" not in found for found in run_embedded.metadata())
 
 
+def test_what_is_ignored_is_pruned_and_what_a_run_leaves_out_is_not(folder, run_embedded):
+    for name in ("a.txt", "b.txt", "c.md", ".d.txt"):
+        (folder / name).write_text(name)
+    run_embedded(hidden=True)
+    (folder / ".corralignore").write_text("b.txt\n")
+    report = run_embedded(prune=True, include=("*.txt",))
+    assert report.pruned == ["b.txt"]
+    assert {found["source"] for found in run_embedded.metadata()} == {"a.txt", "c.md", ".d.txt"}
+
+
 def test_hostile_files_are_listed_and_the_others_stored(folder, run_embedded):
     (folder / "a.txt").write_text("Sound.")
     (folder / "b.txt").write_bytes(b"x" * 17_000_000)

