@@ -602,8 +602,8 @@ def test_points_that_a_server_acknowledges_and_drops_are_missed_in_the_end(folde
 def test_points_that_others_write_meanwhile_are_no_difference(folder, target, monkeypatch, caplog):
     optimize = QdrantSink.optimize
 
-    def meanwhile(self):
-        optimize(self)
+    def meanwhile(self, tell):
+        optimize(self, tell)
         payload = {"page_content": "x", "metadata": {"source": "other.txt"}}
         vectors = {"dense": np.ones(64, np.float32)}
         self.upsert([Record(id=str(uuid.uuid4()), vectors=vectors, payload=payload)])

@@ -526,8 +526,8 @@ def test_a_failing_flush_still_lets_go_of_the_folder(client, tmp_path, monkeypat
             pass
 
     collection = client._collection("docs")
-    shard = collection.shard
-    monkeypatch.setattr(collection, "shard", Broken())
+    shard = collection._shard
+    monkeypatch.setattr(collection, "_shard", Broken())
     with pytest.raises(SinkError, match="No space left"):
         client.close()
     shard.close()

@@ -36,7 +36,7 @@ from corral.report import Report
 from corral.routing import Router, RoutingChunker
 from corral.verify import verify
 from corral_chunkers import Chunker, ChunkerError, Document, Encoding
-from corral_sinks import Schema, Sink, SinkError, SinkOptions, Storage, without_storage
+from corral_sinks import Schema, Sink, SinkError, SinkOptions, Storage, Tell, without_storage
 from corral_sinks.qdrant import field_path
 
 __all__ = ["IngestOptions", "fingerprint_of", "ingest"]
@@ -457,8 +457,17 @@ class _Run:
             self.sink.defer_indexing()
         self._store(sizes, progress)
         self._prune()
-        self.sink.optimize()
+        self.sink.optimize(self._tells_indexing(progress))
         verify(self.sink, self.report, before=before)
+
+    def _tells_indexing(self, progress: Progress) -> Tell:
+        report = self.report
+
+        def tell(indexed: int, total: int) -> None:
+            report.indexed, report.to_index = indexed, total
+            progress(report, files_done=report.files_total, bytes_done=report.bytes_total)
+
+        return tell
 
     def _store(self, sizes: Mapping[str, int], progress: Progress) -> None:
         writer = Writer(self.sink, self.lock, self.report, sizes=sizes)

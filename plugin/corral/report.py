@@ -80,6 +80,8 @@ class Report:
         seconds: from the first file to the last write.
         busy_seconds: that contexts spent computing, all together.
         n_contexts: contexts that could compute.
+        indexed: points that have a graph, while that is waited for.
+        to_index: points that are to have one; 0 before it is waited for.
         bytes_to_write: vectors and payloads; of a dry run.
         expected_seconds: of embedding, by the model's calibration; of a dry run, None if unknown.
         routed: documents that went to a second model.
@@ -110,6 +112,8 @@ class Report:
     seconds: float = 0.0
     busy_seconds: float = 0.0
     n_contexts: int = 1
+    indexed: int = 0
+    to_index: int = 0
     bytes_to_write: int = 0
     expected_seconds: float | None = None
     routed: int = 0

@@ -3,7 +3,7 @@
 Vectors, payloads, ids, schema and fingerprint stay as they are, and nothing is embedded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import islice
@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from corral.errors import CollectionError, IncompleteRunError, UsageError
-from corral_sinks import Record, Schema, SinkError, SinkOptions, without_storage
+from corral_sinks import Record, Schema, SinkError, SinkOptions, Tell, without_storage
 from corral_sinks.jsonl import read_jsonl, write_jsonl
 from corral_sinks.qdrant import QdrantSink
 
 __all__ = ["FORMATS", "Moved", "copy", "export", "restore"]
 
 _BATCH: Final = 256
-
-Tell = Callable[[int, int], None]
-"""Is told how many records are done, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +169,7 @@ def _fill(
             written += len(missing)
             tell(done, done if total is None else total)
         here.flush()
-        here.optimize()
+        here.optimize(tell)
         points = here.count()
     except SinkError as error:
         raise IncompleteRunError(

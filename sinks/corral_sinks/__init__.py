@@ -4,7 +4,7 @@ A sink is found by name through the entry point group `corral.sinks`; each entry
 `(options) -> Sink`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -25,6 +25,7 @@ __all__ = [
     "SparseParams",
     "SparseVector",
     "Storage",
+    "Tell",
     "Vector",
     "VectorParams",
     "without_storage",
@@ -35,6 +36,10 @@ INDEX_TYPES = ("bool", "datetime", "float", "geo", "integer", "keyword", "text",
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 """A JSON value."""
+
+
+Tell = Callable[[int, int], None]
+"""Is told how much is done, and of how much."""
 
 
 class SinkError(Exception):
@@ -234,8 +239,12 @@ class Sink(Protocol):
         """Load first and build indexes of vectors later, in `optimize`, where that is quicker."""
         ...
 
-    def optimize(self) -> None:
-        """Build what makes searches fast, and wait for it."""
+    def optimize(self, tell: Tell | None = None) -> None:
+        """Build what makes searches fast, and wait for it.
+
+        Args:
+            tell: is told now and then how many records are indexed, and of how many.
+        """
         ...
 
     def close(self) -> None:

@@ -26,13 +26,13 @@ def watch(stream: TextIO) -> Iterator[ProgressProtocol]:
         yield _Lines(stream)
         return
     columns = (
-        TextColumn("{task.fields[files]} files"),
+        TextColumn("{task.fields[done]}"),
         BarColumn(),
         TextColumn("{task.fields[chunks]} chunks, {task.fields[rate]:,.0f} tokens/s"),
         TimeRemainingColumn(),
     )
     progress = Progress(*columns, console=Console(file=stream), transient=True)
-    task = progress.add_task("", total=None, files="0", chunks=0, rate=0.0)
+    task = progress.add_task("", total=None, done="0 files", chunks=0, rate=0.0)
     try:
         yield _Bar(progress, task)
     finally:
@@ -54,7 +54,7 @@ class _Bar:
             self._task,
             total=report.bytes_total,
             completed=bytes_done,
-            files=f"{files_done}/{report.files_total}",
+            done=_indexing(report) or f"{files_done}/{report.files_total} files",
             chunks=report.embedded + report.reused,
             rate=report.tokens / seconds if seconds else 0.0,
         )
@@ -72,6 +72,9 @@ class _Lines:
         if now - self._said < _LINE_SECONDS:
             return
         self._said = now
+        if report.to_index:
+            click.echo(_indexing(report), file=self._stream)
+            return
         share = bytes_done / report.bytes_total if report.bytes_total else 0.0
         click.echo(
             f"{files_done} of {report.files_total} files ({share:.0%} of the bytes), "
@@ -79,6 +82,11 @@ class _Lines:
             f"{report.tokens / (now - self._started):,.0f} tokens/s",
             file=self._stream,
         )
+
+
+def _indexing(report: Report) -> str:
+    """Say how far the graph is; nothing before it is waited for."""
+    return f"indexing: {report.indexed:,} of {report.to_index:,} points" if report.to_index else ""
 
 
 def summary_lines(report: Report) -> list[str]:

@@ -2,7 +2,9 @@
 
 import logging
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -11,10 +13,11 @@ import numpy as np
 import qdrant_edge as qe
 from qdrant_client import models
 
-from corral_sinks import SinkError
+from corral_sinks import SinkError, Tell
 from corral_sinks._checks import vector_fault
 from corral_sinks._files import sync_folder
 from corral_sinks.qdrant._errors import Place, mapped_errors
+from corral_sinks.qdrant._optimizing import optimize_apart
 from corral_sinks.qdrant._params import HNSW, edge_config, edge_index
 from corral_sinks.qdrant._sidecar import Sidecar
 from corral_sinks.qdrant._space import DELETE_BYTES, WRITE_BYTES, held_bytes, require_space
@@ -27,6 +30,8 @@ SCRATCH = ".scratch-"
 """Begins the name of a folder that a crash may leave behind, and that the next opener removes."""
 
 _MULTIVECTOR_NDIM = 2
+_WORTH_A_PROCESS = 10 * 2**20
+"""Bytes of vectors without a graph: fewer the engine does not index, or in a moment."""
 
 
 class EmbeddedCollection:
@@ -43,10 +48,11 @@ class EmbeddedCollection:
             SinkError: it is not ours, or the engine cannot load it.
         """
         self.folder = folder
+        self._guard = threading.RLock()
         self.place = Place(name=f"the embedded collection {folder.name!r} in {folder.parent}")
         self.sidecar = Sidecar.read(folder)
         with mapped_errors(self.place):
-            self.shard = qe.EdgeShard.load(str(folder))
+            self._shard = qe.EdgeShard.load(str(folder))
 
     @classmethod
     def create(cls, folder: Path, sidecar: Sidecar) -> Self:
@@ -74,6 +80,16 @@ class EmbeddedCollection:
             sync_folder(folder.parent)
         return cls(folder)
 
+    @contextmanager
+    def shard(self) -> Iterator[qe.EdgeShard]:
+        """Give the shard for a call; what the engine raises in the block is mapped.
+
+        One call runs at a time: the engine holds the GIL, so that side by side none would be
+        quicker, and while another process optimises the shard there is none to call.
+        """
+        with self._guard, mapped_errors(self.place):
+            yield self._shard
+
     def change(self, **changes: Any) -> None:  # noqa: ANN401
         """Write a sidecar with other values, then go by it."""
         sidecar = self.sidecar.model_copy(update=changes)
@@ -87,30 +103,56 @@ class EmbeddedCollection:
         Raises:
             SinkError: the engine refused it, or the disk may have no room for it.
         """
-        with mapped_errors(self.place):
+        with self.shard() as shard:
             require_space(self.folder, WRITE_BYTES, self.place, purpose="a write")
-            self.shard.update(operation)
+            shard.update(operation)
 
     def delete(self, operation: qe.UpdateOperation) -> None:
         """Apply an operation that deletes, for which a nearly full disk has room."""
-        with mapped_errors(self.place):
+        with self.shard() as shard:
             require_space(self.folder, DELETE_BYTES, self.place, purpose="a deletion")
-            self.shard.update(operation)
+            shard.update(operation)
 
-    def optimize(self) -> bool:
+    def optimize(self, tell: Tell | None = None) -> bool:
         """Build what makes searches fast; False if nothing was to do, or there is no room for it.
 
         The engine writes a copy of what it optimises. Where the disk may not hold that, a warning
-        is logged, and searches go on as exact scans.
+        is logged, and searches go on as exact scans. Where there is much to do, another process
+        does it, since the engine would stop every thread of this one; calls wait meanwhile.
+
+        Args:
+            tell: is told now and then how many points are indexed, and of how many.
         """
-        with mapped_errors(self.place):
+        with self.shard() as shard:
             needed = held_bytes(self.folder) + WRITE_BYTES
             try:
                 require_space(self.folder, needed, self.place, purpose="optimising")
             except SinkError as error:
                 log.warning("not optimised, searches scan: %s", error)
                 return False
-            return self.shard.optimize()
+            if self._unindexed_bytes(shard) < _WORTH_A_PROCESS:
+                return shard.optimize()
+            return self._optimize_apart(shard, tell)
+
+    def _unindexed_bytes(self, shard: qe.EdgeShard) -> int:
+        info = shard.info()
+        floats = sum(params.size for params in self.sidecar.vectors.values())
+        return 4 * floats * (info.points_count - min(info.points_count, info.indexed_vectors_count))
+
+    def _optimize_apart(self, shard: qe.EdgeShard, tell: Tell | None) -> bool:
+        """Let another process have the shard meanwhile; it is open again in any case."""
+        info = shard.info()
+        done, total = min(info.indexed_vectors_count, info.points_count), info.points_count
+        shard.flush()
+        shard.close()
+        try:
+            return optimize_apart(
+                self.folder, self.place, tell=lambda: None if tell is None else tell(done, total)
+            )
+        finally:
+            self._shard = qe.EdgeShard.load(str(self.folder))
+            if tell is not None:
+                tell(self._shard.info().indexed_vectors_count, total)
 
     def index(self, field: str, params: models.PayloadSchemaParams) -> None:
         """Index a payload field; the same again is harmless."""
@@ -152,8 +194,8 @@ class EmbeddedCollection:
 
     def info(self) -> models.CollectionInfo:
         """Describe the collection as a server would."""
-        with mapped_errors(self.place):
-            found = self.shard.info()
+        with self.shard() as shard:
+            found = shard.info()
         sidecar = self.sidecar
         return models.CollectionInfo(
             status=models.CollectionStatus.GREEN,
@@ -190,11 +232,11 @@ class EmbeddedCollection:
 
     def close(self) -> None:
         """Flush, then let go of the shard; closing it is tried even if flushing fails."""
-        with mapped_errors(self.place):
+        with self.shard() as shard:
             try:
-                self.shard.flush()
+                shard.flush()
             finally:
-                self.shard.close()
+                shard.close()
 
     def remove(self) -> None:
         """Close and delete; a crash on the way leaves it whole or gone."""

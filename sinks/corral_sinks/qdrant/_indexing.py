@@ -1,17 +1,14 @@
 """When a server builds its graphs: not while much is loaded, then all at once, and waited for."""
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
 from qdrant_client import models
 
-from corral_sinks import SinkError
+from corral_sinks import SinkError, Tell
 
-__all__ = ["DEFERRED", "RESUMED", "built", "is_deferred", "wait_until_built"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["DEFERRED", "RESUMED", "built", "is_deferred", "threshold_of", "wait_until_built"]
 
 DEFERRED: Final = models.OptimizersConfigDiff(indexing_threshold=0)
 """Builds no graph. Source: qdrant.tech/documentation/database-tutorials/bulk-upload."""
@@ -32,6 +29,13 @@ def is_deferred(info: models.CollectionInfo) -> bool:
     return info.config.optimizer_config.indexing_threshold == 0
 
 
+def threshold_of(info: models.CollectionInfo) -> models.OptimizersConfigDiff:
+    """Return the setting that a collection has, to go back to."""
+    return models.OptimizersConfigDiff(
+        indexing_threshold=info.config.optimizer_config.indexing_threshold
+    )
+
+
 def built(info: models.CollectionInfo) -> bool:
     """Whether a server has nothing left to build.
 
@@ -44,10 +48,14 @@ def built(info: models.CollectionInfo) -> bool:
     return info.status is models.CollectionStatus.GREEN
 
 
-def wait_until_built(ask: Callable[[], models.CollectionInfo]) -> None:
-    """Return when nothing is left to build, and log how far it is.
+def wait_until_built(ask: Callable[[], models.CollectionInfo], tell: Tell | None = None) -> None:
+    """Return when nothing is left to build.
 
     A server says for a moment that all is done before it has begun: it must say so twice.
+
+    Args:
+        ask: the server.
+        tell: is told how many vectors are indexed, and of how many points.
 
     Raises:
         SinkError: its optimiser failed.
@@ -58,10 +66,7 @@ def wait_until_built(ask: Callable[[], models.CollectionInfo]) -> None:
         green = green + 1 if built(info) else 0
         if green == _GREEN_TWICE:
             return
-        _log.info(
-            "indexed %s of %s vectors",
-            f"{info.indexed_vectors_count or 0:,}",
-            f"{info.points_count or 0:,}",
-        )
+        if tell is not None:
+            tell(info.indexed_vectors_count or 0, info.points_count or 0)
         time.sleep(wait)
         wait = min(_LONGEST_WAIT, 2 * wait)

@@ -13,7 +13,7 @@ import qdrant_edge as qe
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.models import QueryResponse
 
-from corral_sinks import SinkError
+from corral_sinks import SinkError, Tell
 from corral_sinks._files import collection_name as checked_name
 from corral_sinks._lock import OwnerLock
 from corral_sinks.qdrant._collection import SCRATCH, EmbeddedCollection
@@ -59,8 +59,8 @@ class EmbeddedQdrant:
     One folder holds any number of collections, a sub-folder each. One client owns it at a time.
     A write is in the write-ahead log when its call returns, so it outlives this process, however
     that ends; `flush` makes it safe against power loss too. Until `optimize` searches are exact
-    scans. Any number of threads may call, but the engine holds the GIL while it works, `optimize`
-    included, so that no other Python thread runs meanwhile.
+    scans. Any number of threads may call, but the engine holds the GIL while it works, so that no
+    other Python thread runs meanwhile; a long `optimize` works in another process.
 
     Args:
         path: the folder. It is made with the first collection.
@@ -346,8 +346,8 @@ class EmbeddedQdrant:
         """Rank points by a vector or another query, through any stages before."""
         _refuse_options("query_points", options)
         collection = self._collection(collection_name)
-        with mapped_errors(collection.place):
-            found = collection.shard.query(
+        with collection.shard() as shard:
+            found = shard.query(
                 qe.QueryRequest(
                     limit=limit,
                     offset=offset,
@@ -373,10 +373,8 @@ class EmbeddedQdrant:
         """Return points by id; unknown ids are left out."""
         _refuse_options("retrieve", options)
         collection = self._collection(collection_name)
-        with mapped_errors(collection.place):
-            found = collection.shard.retrieve(
-                list(ids), edge_payload(with_payload), _vectors(with_vectors)
-            )
+        with collection.shard() as shard:
+            found = shard.retrieve(list(ids), edge_payload(with_payload), _vectors(with_vectors))
         return [record(point) for point in found]
 
     def scroll(
@@ -394,8 +392,8 @@ class EmbeddedQdrant:
         _refuse_options("scroll", options)
         collection = self._collection(collection_name)
         order = None if order_by is None else models.OrderByQuery(order_by=order_by)
-        with mapped_errors(collection.place):
-            found, following = collection.shard.scroll(
+        with collection.shard() as shard:
+            found, following = shard.scroll(
                 qe.ScrollRequest(
                     offset=offset,
                     limit=limit,
@@ -418,21 +416,26 @@ class EmbeddedQdrant:
         """Count points."""
         _refuse_options("count", options)
         collection = self._collection(collection_name)
-        with mapped_errors(collection.place):
+        with collection.shard() as shard:
             request = qe.CountRequest(exact=exact, filter=edge_filter(count_filter))
-            return models.CountResult(count=collection.shard.count(request))
+            return models.CountResult(count=shard.count(request))
 
     # What a server does by itself
 
     def flush(self, collection_name: str) -> None:
         """Make what was written safe against power loss."""
         collection = self._collection(collection_name)
-        with mapped_errors(collection.place):
-            collection.shard.flush()
+        with collection.shard() as shard:
+            shard.flush()
 
-    def optimize(self, collection_name: str) -> bool:
-        """Build the HNSW graph where there is enough to index; False if nothing was to do."""
-        return self._collection(collection_name).optimize()
+    def optimize(self, collection_name: str, tell: Tell | None = None) -> bool:
+        """Build the HNSW graph where there is enough to index; False if nothing was to do.
+
+        Args:
+            collection_name: of the collection.
+            tell: is told now and then how many points are indexed, and of how many.
+        """
+        return self._collection(collection_name).optimize(tell)
 
     def close(self) -> None:
         """Flush all, let go of the folder; twice is harmless."""

@@ -1,8 +1,6 @@
 """Records into Qdrant."""
 
 import json
-import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,13 +15,20 @@ from corral_sinks import (
     SinkOptions,
     SinkUnavailableError,
     Storage,
+    Tell,
     Vector,
 )
 from corral_sinks._checks import check_payload, check_record, fault_of, file_of, source_of
 from corral_sinks.qdrant._clients import MemoryQdrant, connect, place_of
 from corral_sinks.qdrant._conditions import filter_of
 from corral_sinks.qdrant._errors import Place, TooLargeError, TransientError, mapped_errors
-from corral_sinks.qdrant._indexing import DEFERRED, RESUMED, is_deferred, wait_until_built
+from corral_sinks.qdrant._indexing import (
+    DEFERRED,
+    RESUMED,
+    is_deferred,
+    threshold_of,
+    wait_until_built,
+)
 from corral_sinks.qdrant._schema import (
     TENANT_FIELD,
     created,
@@ -37,8 +42,6 @@ from corral_sinks.qdrant._upload import Limits, batches, record_bytes, retried
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
 
 __all__ = ["QdrantSink"]
-
-_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -97,6 +100,7 @@ class QdrantSink:
         self._owned = client is None
         self._reached = False
         self._closed = False
+        self._resumed = RESUMED
         self._schema: Schema | None = None
 
     @property
@@ -498,24 +502,25 @@ class QdrantSink:
         a later one comes to its end.
         """
         if self._is_server:
+            before = threshold_of(self.info())
+            if before.indexing_threshold:
+                self._resumed = before
             self._set_indexing(DEFERRED)
 
-    def optimize(self) -> None:
+    def optimize(self, tell: Tell | None = None) -> None:
         """Build the graphs of an embedded collection, or let a server build what was deferred.
 
-        How far it is is logged; the embedded engine says when it begins and when it is done.
+        Args:
+            tell: is told now and then how many vectors are indexed, and of how many points.
 
         Raises:
-            SinkError: the server's optimiser failed.
+            SinkError: the optimiser failed.
         """
         if self._embedded is not None:
-            began, n_points = time.monotonic(), self.count()
-            _log.info("building the index of %s vectors", f"{n_points:,}")
-            self._embedded.optimize(self._name)
-            _log.info("built in %.1f s", time.monotonic() - began)
+            self._embedded.optimize(self._name, tell)
         elif self._is_server and is_deferred(self.info()):
-            self._set_indexing(RESUMED)
-            wait_until_built(self.info)
+            self._set_indexing(self._resumed)
+            wait_until_built(self.info, tell)
 
     @property
     def _is_server(self) -> bool:
