@@ -40,6 +40,7 @@ def write(
         model=str(model.path),
         model_options={"query_prefix": PREFIX},
         chunk_size=40,
+        isolate=False,
         **(options or {}),
     )
     ingest(given, progress=lambda *_, **__: None)

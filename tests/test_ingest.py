@@ -73,7 +73,7 @@ def target(tmp_path):
 
 
 def run(folder, target, **options) -> Report:
-    settings = {"model": str(BERT.path), "chunk_size": 40, **options}
+    settings = {"model": str(BERT.path), "chunk_size": 40, "isolate": False, **options}
     return ingest(IngestOptions(paths=[folder], target=target, **settings), progress=ignore)
 
 
@@ -199,7 +199,12 @@ class TestPrune:
         (folder / "c.rst").unlink()
         asked = []
         options = IngestOptions(
-            paths=[folder], target=target, model=str(BERT.path), chunk_size=40, prune=True
+            paths=[folder],
+            target=target,
+            model=str(BERT.path),
+            chunk_size=40,
+            prune=True,
+            isolate=False,
         )
         report = ingest(options, progress=ignore, may_prune=asked.append)
         assert asked == [["c.rst"]]
@@ -230,7 +235,12 @@ class TestPrune:
         for new in (more, other):
             new.mkdir()
             (new / "x.txt").write_text("An x.")
-        ingest_both = {"paths": [folder, more], "target": target, "model": str(BERT.path)}
+        ingest_both = {
+            "paths": [folder, more],
+            "target": target,
+            "model": str(BERT.path),
+            "isolate": False,
+        }
         ingest(IngestOptions(**ingest_both), progress=ignore)
         before = points(target)
         with pytest.raises(UsageError, match="would empty the collection: none of its 5 sources"):
@@ -651,7 +661,7 @@ def test_a_fault_while_reading_ends_the_run(folder, target, monkeypatch):
 
 def test_progress_is_told_until_all_is_done(folder, target):
     told = []
-    options = IngestOptions(paths=[folder], target=target, model=str(BERT.path))
+    options = IngestOptions(paths=[folder], target=target, model=str(BERT.path), isolate=False)
     report = ingest(
         options,
         progress=lambda _, *, files_done, bytes_done: told.append((files_done, bytes_done)),
@@ -754,7 +764,7 @@ def test_what_was_counted_is_told_where_the_run_ends_early(folder, target, monke
 
     monkeypatch.setattr(QdrantSink, "upsert", failing)
     report = Report()
-    options = IngestOptions(paths=[folder], target=target, model=str(BERT.path))
+    options = IngestOptions(paths=[folder], target=target, model=str(BERT.path), isolate=False)
     with pytest.raises(IncompleteRunError):
         ingest(options, progress=ignore, report=report)
     assert report.error == "the disk is full"
@@ -864,11 +874,16 @@ def test_runs_that_are_killed_at_twenty_random_moments_end_in_what_one_run_store
 ):
     many_files(folder)
     expected = whole(folder, tmp_path)
+    child = start(folder, target)
+    began = time.monotonic()
+    child.communicate(timeout=300)
+    seconds = time.monotonic() - began
+    shutil.rmtree(target.path)
     drawn = random.Random(7)
     partial = 0
     for _ in range(20):
         child = start(folder, target)
-        time.sleep(drawn.uniform(0, 0.5))
+        time.sleep(drawn.uniform(0, 0.7 * seconds))
         child.kill()
         child.communicate(timeout=60)
         with connect(path=target.path) as client:

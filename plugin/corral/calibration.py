@@ -30,6 +30,7 @@ from corral.models.files import atomic_target, cache_dir
 
 if TYPE_CHECKING:  # `corral model show` comes here too, and need not load llama.cpp
     from corral.engine.pool import Engine
+    from corral.engine.worker import WorkerEngine
 
 __all__ = [
     "Calibration",
@@ -203,7 +204,10 @@ def _words(setting: Setting) -> str:
 
 
 def calibrate(
-    engine: "Engine", model_sha256: str, *, clock: Callable[[], float] = time.perf_counter
+    engine: "Engine | WorkerEngine",
+    model_sha256: str,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Setting:
     """Time what could be fastest, leave the engine at it, and write it down.
 
@@ -225,7 +229,7 @@ def calibrate(
     return known.setting
 
 
-def _find(engine: "Engine", clock: Callable[[], float]) -> Calibration:
+def _find(engine: "Engine | WorkerEngine", clock: Callable[[], float]) -> Calibration:
     rule = Setting(**share_cores(None, None, on_gpu=False), pack_tokens=engine.options.pack_tokens)
     probe = [_sequence(min(_PROBE_TOKENS, engine.max_tokens), 0)]
     engine.run(probe)  # makes the context
@@ -287,7 +291,7 @@ def _divisions(cores: int) -> list[int]:
     return [cores, *(n for n in powers if n < cores)]
 
 
-def _time(engine: "Engine", setting: Setting, clock: Callable[[], float]) -> float:
+def _time(engine: "Engine | WorkerEngine", setting: Setting, clock: Callable[[], float]) -> float:
     """Tokens a second over one pack a context, the better of two runs: the first makes contexts."""
     engine.retune(**asdict(setting))
     length = min(_SEQUENCE_TOKENS, setting.pack_tokens, engine.max_tokens)

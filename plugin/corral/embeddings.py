@@ -21,6 +21,7 @@ from corral.engine.readouts import pool_rows
 from corral.engine.sequences import OverLength, Piece, SequenceBuilder, TextSequences
 from corral.engine.tokenizer import GGUFTokenizer
 from corral.engine.vectors import finish, parse_norm
+from corral.engine.worker import WorkerEngine
 from corral.errors import EngineError, PoolingError, UsageError
 from corral.loading import OpenModel, open_model, parse_attention
 
@@ -94,6 +95,7 @@ class GGUFEmbeddings(Embeddings, Closing):
         n_gpu_layers: int = 0,
         flash_attn: bool | None = None,
         token_rows: bool = False,
+        isolate: bool = False,
     ) -> None:
         """Open a model.
 
@@ -110,7 +112,8 @@ class GGUFEmbeddings(Embeddings, Closing):
             long_model: embeds the texts that are longer than `model` takes, whole; it is a model
                 with pooling LAST. Its vectors live in a space, and may have a length, of their own.
                 Given by name, it is opened with the options here that are of no model's own
-                (over_length, normalize, n_contexts, n_threads, n_gpu_layers, flash_attn).
+                (over_length, normalize, n_contexts, n_threads, n_gpu_layers, flash_attn,
+                isolate).
             normalize: "l2", "l1", "max-int16", "none", or p of the p-norm; None is "none" for the
                 rows of pooling NONE and for scores, else "l2".
             query_prefix: text put before queries; None takes the profile's.
@@ -127,6 +130,9 @@ class GGUFEmbeddings(Embeddings, Closing):
             flash_attn: None lets llama.cpp choose.
             token_rows: have the model give a row for each token, of which the vectors are pooled
                 here: what `rows_of` and late chunking need. The vectors stay the same.
+            isolate: run the model in a process of its own. Where llama.cpp dies of a text, or the
+                system takes the process for want of memory, it is started anew, the other texts
+                get their vectors, and the one is reported as having none.
 
         Raises:
             ModelError: there is no such model, or it cannot be used.
@@ -144,7 +150,11 @@ class GGUFEmbeddings(Embeddings, Closing):
         if pack_tokens is not None:
             options["pack_tokens"] = pack_tokens
         opened = open_model(
-            os.fspath(model), pooling_type=pooling_type, options=options, token_rows=token_rows
+            os.fspath(model),
+            pooling_type=pooling_type,
+            options=options,
+            token_rows=token_rows,
+            isolate=isolate,
         )
         self._open = opened
         self.model: str = opened.resolved.ref
@@ -179,6 +189,7 @@ class GGUFEmbeddings(Embeddings, Closing):
                 n_threads=n_threads,
                 n_gpu_layers=n_gpu_layers,
                 flash_attn=flash_attn,
+                isolate=isolate,
             )
             if self._long is not long_model:
                 self._owned = self._long
@@ -364,6 +375,12 @@ class GGUFEmbeddings(Embeddings, Closing):
     def busy_seconds(self) -> float:
         """Seconds that the model has worked, all contexts together."""
         return self._open.engine.busy_seconds
+
+    @property
+    def deaths(self) -> int:
+        """How often the model's own process died and was started anew; 0 without `isolate`."""
+        own = self._open.engine.deaths if isinstance(self._open.engine, WorkerEngine) else 0
+        return own + (self._owned.deaths if self._owned else 0)
 
     def close(self) -> None:
         """Free the model; using the object afterwards is an error, closing twice is harmless."""

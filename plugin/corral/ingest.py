@@ -95,6 +95,7 @@ class IngestOptions:
         lexical: give each chunk a sparse vector of the heads' weights, too.
         heads: safetensors file of projections that were trained beside the model.
         long_model: model with pooling LAST that documents over the first one's limit go to, whole.
+        isolate: run the model in a process of its own, which may die without ending the run.
     """
 
     paths: Sequence[Path]
@@ -129,6 +130,7 @@ class IngestOptions:
     lexical: bool = False
     heads: str | None = None
     long_model: str | None = None
+    isolate: bool = True
 
     @property
     def recipe(self) -> Recipe:
@@ -198,7 +200,10 @@ def ingest(
         readers = opened.enter_context(_make_readers(options))
         existing = sink.schema()
         with GGUFEmbeddings(
-            options.model, token_rows=recipe.token_rows, **options.model_options
+            options.model,
+            token_rows=recipe.token_rows,
+            isolate=options.isolate,
+            **options.model_options,
         ) as embeddings:
             if embeddings.pooling_type in (PoolingType.NONE, PoolingType.RANK):
                 raise PoolingError(
@@ -294,7 +299,8 @@ def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker
 def _open_far(options: IngestOptions, model: str) -> GGUFEmbeddings:
     """Open the model for long documents, with the options that are of no model's own."""
     given = options.model_options
-    return GGUFEmbeddings(model, **{name: given[name] for name in _COMMON if name in given})
+    common = {name: given[name] for name in _COMMON if name in given}
+    return GGUFEmbeddings(model, isolate=options.isolate, **common)
 
 
 def _chunker_of_long(far: GGUFEmbeddings) -> Chunker:
@@ -443,6 +449,9 @@ class _Run:
             report.seconds = time.monotonic() - started
             report.busy_seconds = self._busy_seconds - busy
             report.n_contexts = self.embeddings.n_contexts
+            report.model_deaths = self.embeddings.deaths + (
+                0 if self.router is None else self.router.far.deaths
+            )
             if self.router is not None:
                 report.routed, report.routed_to = self.router.n_long, self.router.reason
 

@@ -10,6 +10,7 @@ from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType
 from corral.engine.tokenizer import GGUFTokenizer, load_tokenizer
+from corral.engine.worker import WorkerEngine
 from corral.errors import PoolingError, UsageError
 from corral.gguf_header import GGUFHeader
 from corral.models import Profile, ResolvedModel, resolve
@@ -35,7 +36,7 @@ class OpenModel:
     """
 
     resolved: ResolvedModel
-    engine: Engine
+    engine: Engine | WorkerEngine
     tokenizer: GGUFTokenizer
     pooling_type: PoolingType
     max_tokens: int
@@ -48,6 +49,7 @@ def open_model(
     pooling_type: PoolingType | int | str | None,
     options: Mapping[str, Any],
     token_rows: bool = False,
+    isolate: bool = False,
 ) -> OpenModel:
     """Open a model.
 
@@ -56,6 +58,7 @@ def open_model(
         pooling_type: overrides the model's own; None takes that.
         options: further EngineOptions by name.
         token_rows: have the engine give a row for each token, and leave the pooling to the caller.
+        isolate: run it in a process of its own.
 
     Raises:
         ModelError: there is no such model, or it cannot be used.
@@ -65,17 +68,18 @@ def open_model(
     pooling = choose_pooling(pooling_type, header, resolved.profile)
     vet(resolved, pooling)
     _warn_of_lost_layers(header)
+    make = WorkerEngine if isolate else Engine
     given = PoolingType.NONE if token_rows else pooling
-    engine = Engine(resolved.path, EngineOptions(pooling_type=given, **options))
+    engine = make(resolved.path, EngineOptions(pooling_type=given, **options))
     try:
         _check_attention(options.get("causal"), engine, header)
         tokenizer = load_tokenizer(header, engine.tokenize)
         if pooling is PoolingType.LAST:
             tokenizer = tokenizer.with_eos()
+        max_tokens, limit_source = _limit(engine, header, resolved.profile)
     except BaseException:
         engine.close()
         raise
-    max_tokens, limit_source = _limit(engine, header, resolved.profile)
     return OpenModel(
         resolved=resolved,
         engine=engine,
@@ -99,7 +103,11 @@ def _warn_of_lost_layers(header: GGUFHeader) -> None:
         )
 
 
-def _check_attention(asked: bool | None, engine: Engine, header: GGUFHeader) -> None:  # noqa: FBT001 - three values
+def _check_attention(
+    asked: bool | None,  # noqa: FBT001 - three values
+    engine: Engine | WorkerEngine,
+    header: GGUFHeader,
+) -> None:
     if asked and not engine.causal:
         raise UsageError(
             f'attention is "causal"; a {header.architecture} model keeps no memory, and llama.cpp '
@@ -115,7 +123,9 @@ def _check_attention(asked: bool | None, engine: Engine, header: GGUFHeader) -> 
         )
 
 
-def _limit(engine: Engine, header: GGUFHeader, profile: Profile | None) -> tuple[int, str]:
+def _limit(
+    engine: Engine | WorkerEngine, header: GGUFHeader, profile: Profile | None
+) -> tuple[int, str]:
     """Give the longest sequence, and what bounds it."""
     longest, source = models.max_tokens(header, profile)
     return (

@@ -82,6 +82,7 @@ class Report:
         n_contexts: contexts that could compute.
         indexed: points that have a graph, while that is waited for.
         to_index: points that are to have one; 0 before it is waited for.
+        model_deaths: times that the model's process died and was started anew.
         bytes_to_write: vectors and payloads; of a dry run.
         expected_seconds: of embedding, by the model's calibration; of a dry run, None if unknown.
         routed: documents that went to a second model.
@@ -114,6 +115,7 @@ class Report:
     n_contexts: int = 1
     indexed: int = 0
     to_index: int = 0
+    model_deaths: int = 0
     bytes_to_write: int = 0
     expected_seconds: float | None = None
     routed: int = 0
@@ -154,6 +156,7 @@ class Report:
             counted += [
                 (self.files["skipped"], "files skipped (--strict)"),
                 (self.truncated, "chunks truncated (--strict)"),
+                (self.model_deaths, "deaths of the model's process (--strict)"),
             ]
         early = ["the run ended before its end"] if self.error is not None else []
         return early + [f"{number:,} {what}" for number, what in counted if number]
@@ -175,6 +178,7 @@ class Report:
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "model_busy": round(self.model_busy, 4),
+            "model_deaths": self.model_deaths,
         }
         if self.routed_to is not None:
             totals["routed"] = self.routed

@@ -18,6 +18,7 @@ import numpy as np
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType
+from corral.engine.spawn import child_command, child_environment
 from corral.errors import CorralError, GGUFError
 from corral.models import ResolvedModel
 from corral.models.files import cache_dir
@@ -37,10 +38,11 @@ def vet(resolved: ResolvedModel, pooling_type: PoolingType) -> None:
     stamp = _stamp(resolved.sha256, pooling_type)
     if stamp.exists():
         return
-    # -P: the folder that we stand in may hold a numpy.py of a stranger's.
-    command = [sys.executable, "-P", "-m", __name__, str(resolved.path), pooling_type.name]
+    command = child_command(__name__, str(resolved.path), pooling_type.name)
     try:
-        child = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603 - our own module
+        child = subprocess.run(  # noqa: S603 - our own module
+            command, env=child_environment(), capture_output=True, timeout=_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise GGUFError(
             f"{resolved.path} kept llama.cpp busy for {_SECONDS} s over three tokens; it is "

@@ -109,6 +109,8 @@ def summary_lines(report: Report) -> list[str]:
     }
     if report.routed_to is not None:
         rows["long"] = f"{report.routed:,} documents {report.routed_to}"
+    if report.model_deaths:
+        rows["model"] = f"its process died {report.model_deaths:,} times and was started anew"
     if report.failures:
         rows["failed"] = ", ".join(report.failures)
     lines = [f"{name:<8} {row}" for name, row in rows.items()]

@@ -92,6 +92,7 @@ class Driver(threading.Thread):
         self._busy_with: Call | None = None
         self._lock = threading.Lock()  # over the two above, for `cancel`
         self.busy_seconds = 0.0
+        self.n_decodes = 0
         self._prefix_of: Call | None = None  # whose prefix is sequence 0 of the context's memory
         self._prefix_rows: list[tuple[Row, int]] = []
 
@@ -175,6 +176,7 @@ class Driver(threading.Thread):
         for decode in job.decodes:
             self._refuse_if_over(call)
             rows = self._run_decode(context, call.sequences, decode, first_id)
+            self.n_decodes += 1
             for part, row in zip(decode, rows, strict=True):
                 parts.setdefault(part.index, []).append((row, len(part)))
         if job.n_prefix:
@@ -207,6 +209,7 @@ class Driver(threading.Thread):
         for decode in job.decodes:
             self._refuse_if_over(call)
             (row,) = self._run_decode(context, [call.prefix], decode, 0)
+            self.n_decodes += 1
             rows.append((row, len(decode[0])))
         self._prefix_rows = rows
         self._prefix_of = call

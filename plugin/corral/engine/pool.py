@@ -135,6 +135,11 @@ class Engine(Closing):
         """Seconds that contexts have worked, all together."""
         return self._busy_before + sum(driver.busy_seconds for driver in self._drivers)
 
+    @property
+    def n_decodes(self) -> int:
+        """Decodes that the contexts of now have ended."""
+        return sum(driver.n_decodes for driver in self._drivers)
+
     def close(self) -> None:
         """Free contexts and weights; calls under way end with an error. Twice is harmless."""
         self._close()
