@@ -7,12 +7,12 @@ from contextlib import closing
 import pytest
 from qdrant_stand_in import QdrantStandIn
 from retrieving import write
-from sink_contract import SCHEMA, record, vector
+from sink_contract import SCHEMA, record, sparse, vector
 
 from corral.cli.progress import watch
 from corral.report import Report
 from corral.transfer import copy
-from corral_sinks import Record, Schema, SinkError, SinkOptions, VectorParams
+from corral_sinks import Record, Schema, SinkError, SinkOptions, SparseParams, VectorParams
 from corral_sinks.qdrant import QdrantSink, _collection, _indexing, _optimizing
 
 
@@ -122,6 +122,31 @@ def test_another_process_optimises_while_threads_of_this_one_run_and_calls_wait(
         assert {total for _, total in told} == {300}
         assert counts == [300]
         assert sink.search(vector(7, 32), vector_name="dense", limit=1)[0].score > 0.999
+
+
+def test_another_process_does_it_also_where_there_are_vectors_of_other_kinds(tmp_path, monkeypatch):
+    calls = []
+
+    def apart(*given, tell):
+        calls.append(given)
+        tell()
+        return False
+
+    monkeypatch.setattr(_collection, "optimize_apart", apart)
+    schema = Schema(
+        vectors={"dense": VectorParams(size=2048), "full": VectorParams(size=8, indexed=False)},
+        sparse_vectors={"words": SparseParams()},
+    )
+    with closing(QdrantSink(SinkOptions(collection="docs", path=str(tmp_path)))) as sink:
+        sink.create(schema)
+        told = []
+        kinds = {"dense": vector(1, 2048), "full": vector(1), "words": sparse([1], [1])}
+        for start in (0, 250, 1300):
+            numbers = range(start, start + 1050)
+            sink.upsert([record(number, vectors=kinds) for number in numbers])
+            sink.optimize(lambda *counts: told.append(counts))
+    assert told == [(0, 1300), (0, 1300), (0, 2350), (0, 2350)]
+    assert len(calls) == 2
 
 
 @pytest.mark.slow

@@ -135,14 +135,26 @@ class EmbeddedCollection:
             return self._optimize_apart(shard, tell)
 
     def _unindexed_bytes(self, shard: qe.EdgeShard) -> int:
+        """Bytes, about, of the vectors that lack a graph and are to have one."""
+        indexed, points = self._progress(shard)
+        sizes = [
+            params.size
+            for params in self.sidecar.vectors.values()
+            if params.hnsw_config is None or params.hnsw_config.m != 0
+        ]
+        return 4 * (points - indexed) * sum(sizes)
+
+    def _progress(self, shard: qe.EdgeShard) -> tuple[int, int]:
+        """Return how many points' dense vectors are indexed, and of how many."""
         info = shard.info()
-        floats = sum(params.size for params in self.sidecar.vectors.values())
-        return 4 * floats * (info.points_count - min(info.points_count, info.indexed_vectors_count))
+        points: int = info.points_count
+        # Sparse vectors are indexed as they come, and counted with the others.
+        dense = info.indexed_vectors_count - points * len(self.sidecar.sparse_vectors)
+        return min(points, max(0, dense) // max(1, len(self.sidecar.vectors))), points
 
     def _optimize_apart(self, shard: qe.EdgeShard, tell: Tell | None) -> bool:
         """Let another process have the shard meanwhile; it is open again in any case."""
-        info = shard.info()
-        done, total = min(info.indexed_vectors_count, info.points_count), info.points_count
+        done, total = self._progress(shard)
         shard.flush()
         shard.close()
         try:
@@ -152,7 +164,7 @@ class EmbeddedCollection:
         finally:
             self._shard = qe.EdgeShard.load(str(self.folder))
             if tell is not None:
-                tell(self._shard.info().indexed_vectors_count, total)
+                tell(*self._progress(self._shard))
 
     def index(self, field: str, params: models.PayloadSchemaParams) -> None:
         """Index a payload field; the same again is harmless."""

@@ -55,7 +55,8 @@ def wait_until_built(ask: Callable[[], models.CollectionInfo], tell: Tell | None
 
     Args:
         ask: the server.
-        tell: is told how many vectors are indexed, and of how many points.
+        tell: is told how many points are indexed, and of how many; of several vectors a point
+            any one counts.
 
     Raises:
         SinkError: its optimiser failed.
@@ -67,6 +68,7 @@ def wait_until_built(ask: Callable[[], models.CollectionInfo], tell: Tell | None
         if green == _GREEN_TWICE:
             return
         if tell is not None:
-            tell(info.indexed_vectors_count or 0, info.points_count or 0)
+            points = info.points_count or 0
+            tell(min(points, info.indexed_vectors_count or 0), points)
         time.sleep(wait)
         wait = min(_LONGEST_WAIT, 2 * wait)
