@@ -395,3 +395,16 @@ def test_a_closed_pipe_is_no_traceback(folder, store):
     assert "Traceback" not in child.stderr.read()
     child.stderr.close()
     child.wait(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--yes",), "there is no --prune"),
+        (("--report", "out.json", "--metrics", "./out.json"), "are both out.json; name two files"),
+    ],
+)
+def test_options_that_mean_nothing_together_are_refused(folder, store, options, words):
+    done = ingest(folder, store, *options)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())

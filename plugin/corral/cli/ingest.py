@@ -200,6 +200,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     if rescore_dim is not None:
         short_dim = model_options["dim"]
         model_options["dim"] = _rescore_dim(rescore_dim, short_dim)
+    _refuse_meaningless(report_file, metrics_file, yes=yes, prune=prune)
     asks = prune and not yes and not dry_run
     if asks and not sys.stdin.isatty():
         raise click.UsageError("--prune asks first, and there is no terminal here; add --yes")
@@ -293,6 +294,15 @@ def _ask(gone: Sequence[str]) -> bool:
         click.echo(f"  and {len(gone) - _SHOWN_GONE:,} more", err=True)
     question = f"Delete what is stored of these {len(gone):,} files, which are gone?"
     return click.confirm(question, err=True)
+
+
+def _refuse_meaningless(
+    report_file: Path | None, metrics_file: Path | None, *, yes: bool, prune: bool
+) -> None:
+    if yes and not prune:
+        raise click.UsageError("--yes answers what --prune asks, and there is no --prune")
+    if report_file and metrics_file and report_file.resolve() == metrics_file.resolve():
+        raise click.UsageError(f"--report and --metrics are both {report_file}; name two files")
 
 
 def _refuse_unwritable(file: Path) -> None:
