@@ -281,7 +281,7 @@ def test_late_chunks_are_half_of_what_the_model_takes_unless_said(folder, target
 
 def test_a_late_collection_is_verified_but_for_its_vectors_sense(folder, target):
     run(folder, target)
-    found = audit([folder], target, progress=lambda *_, **__: None)
+    found = audit(target, paths=[folder], progress=lambda *_, **__: None)
     assert found.ok
     assert found.points > 10
     assert found.sampled == 0  # a chunk's text alone does not give its vector

@@ -156,7 +156,7 @@ def test_a_dry_run_says_what_would_go_where(folder, target):
 
 def test_both_models_verify_a_collection(folder, target):
     run(folder, target)
-    found = audit([folder], target, progress=lambda *_, **__: None)
+    found = audit(target, paths=[folder], progress=lambda *_, **__: None)
     assert found.ok
     assert found.sampled == 2
     assert found.least_similarity > 0.999

@@ -151,7 +151,7 @@ def test_an_ingest_keeps_vectors_so_and_a_later_run_needs_not_say_it_again(tmp_p
     write(tmp_path / "docs", path=path, options=storage)
     with pytest.raises(CollectionError, match=r"turbo:4.*this run writes"):
         write(tmp_path / "docs", path=path, options={"storage": Storage(quantization="scalar")})
-    found = audit([tmp_path / "docs"], target, progress=lambda *_, **__: None)
+    found = audit(target, paths=[tmp_path / "docs"], progress=lambda *_, **__: None)
     assert found.ok
     options = RankingOptions(exact=True, oversampling=2.0, rescore=True)
     assert len(search(QUERY, target=target, k=5, ranking=options)) == 5
