@@ -48,4 +48,6 @@ def main(reranker: str, question: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit(__doc__)
     main(sys.argv[1], " ".join(sys.argv[2:]) or "what does the ewe eat in winter?")

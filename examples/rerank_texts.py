@@ -23,4 +23,6 @@ def main(model: str, question: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit(__doc__)
     main(sys.argv[1], " ".join(sys.argv[2:]) or "who guards the flock?")

@@ -1,7 +1,7 @@
 """Objects that hold a model or a store, and let go of it at the end of a `with` block."""
 
 from abc import abstractmethod
-from typing import Self
+from typing import NoReturn, Self
 
 __all__ = ["Closing"]
 
@@ -20,3 +20,10 @@ class Closing:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, which would copy addresses of this process's memory."""
+        raise TypeError(
+            f"a {type(self).__name__} holds what lives in this process alone and cannot be "
+            "pickled or copied. Make one in each process, from the same arguments"
+        )

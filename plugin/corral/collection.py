@@ -26,6 +26,7 @@ __all__ = [
 
 _FETCH_TIMES: Final = 4
 _FETCH_LEAST: Final = 20
+_MOST_HITS: Final = 100_000
 _ALL_VECTORS: Final = RankingOptions()
 
 
@@ -230,6 +231,10 @@ def n_candidates(k: int, *, fetch_k: int | None, reranks: bool) -> int:
     """
     if k < 1:
         raise UsageError(f"k is {k}; it must be at least 1")
+    if max(k, fetch_k or 0) > _MOST_HITS:
+        raise UsageError(
+            f"{max(k, fetch_k or 0):,} chunks are asked for; a search gives at most {_MOST_HITS:,}"
+        )
     if not reranks:
         if fetch_k is not None:
             raise UsageError("fetch_k is for a reranker to choose from, and there is none")

@@ -472,12 +472,14 @@ def _check_dim(opened: OpenModel, dim: int | None, *, force: bool) -> int:
     trained = sorted({full, *(profile.trained_dims if profile else ())})
     if dim is None:
         return full
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        raise UsageError(f"dim is {dim!r}; it must be a whole number")
     if not 1 <= dim <= full:
         raise UsageError(f"dim is {dim}; the model gives {full} dimensions")
     if dim not in trained and not force:
         raise UsageError(
             f"dim is {dim}; the model was trained for {', '.join(map(str, trained))}, and other "
-            "lengths are silently poor. Take one of those, or force_dim=True"
+            "lengths are silently poor. Take one of those, or force_dim=True, --force-dim"
         )
     return dim
 

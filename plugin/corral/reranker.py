@@ -178,6 +178,11 @@ class GGUFReranker(BaseDocumentCompressor, Closing):
         Texts that are alike are scored once: their scores would differ in the last bit by their
         place in a decode, and so would their order.
         """
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in (query, *texts)):
+            raise UsageError(
+                "a query is a string, and texts are a list of strings; got "
+                f"{type(query).__name__} and {type(texts).__name__}"
+            )
         parts = self._parts
         wanted = [_or_empty(text) for text in texts]
         distinct = {text: number for number, text in enumerate(dict.fromkeys(wanted))}

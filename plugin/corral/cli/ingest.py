@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["ingest"]
 
 _SHOWN_GONE = 20
+_REPORT_BEGIN = b'{\n "ok"'
+_METRICS_BEGIN = b"# HELP corral_ingest_"
 
 _MODEL_OPTIONS = (
     click.option("--dim", type=int, metavar="N", help="Keep the first N dimensions (Matryoshka)."),
+    click.option(
+        "--force-dim", is_flag=True, help="Take --dim even if the model was not trained for it."
+    ),
     click.option("--pooling-type", metavar="TYPE", help="mean, cls or last, over the model's own."),
     click.option(
         "--over-length",
@@ -184,10 +189,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     What is stored already, by the same settings, is not embedded again.
     """
     target = target_of(path, url, collection, tenant)
-    for file in filter(None, (report_file, metrics_file)):
-        _refuse_unwritable(file)
-    if dry_run and metrics_file:
-        raise click.UsageError("--metrics tells of runs, and --dry-run is none; leave one out")
+    _check_files(report_file, metrics_file, dry_run=dry_run)
     reading, model_options = reading_of(paths, others), others
     words = {
         "language": sparse_language,
@@ -200,7 +202,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     if rescore_dim is not None:
         short_dim = model_options["dim"]
         model_options["dim"] = _rescore_dim(rescore_dim, short_dim)
-    _refuse_meaningless(report_file, metrics_file, yes=yes, prune=prune)
+    if yes and not prune:
+        raise click.UsageError("--yes answers what --prune asks, and there is no --prune")
     asks = prune and not yes and not dry_run
     if asks and not sys.stdin.isatty():
         raise click.UsageError("--prune asks first, and there is no terminal here; add --yes")
@@ -296,17 +299,27 @@ def _ask(gone: Sequence[str]) -> bool:
     return click.confirm(question, err=True)
 
 
-def _refuse_meaningless(
-    report_file: Path | None, metrics_file: Path | None, *, yes: bool, prune: bool
-) -> None:
-    if yes and not prune:
-        raise click.UsageError("--yes answers what --prune asks, and there is no --prune")
+def _check_files(report_file: Path | None, metrics_file: Path | None, *, dry_run: bool) -> None:
+    for file, begin in ((report_file, _REPORT_BEGIN), (metrics_file, _METRICS_BEGIN)):
+        if file is not None:
+            _refuse_unwritable(file, begin)
     if report_file and metrics_file and report_file.resolve() == metrics_file.resolve():
         raise click.UsageError(f"--report and --metrics are both {report_file}; name two files")
+    if dry_run and metrics_file:
+        raise click.UsageError("--metrics tells of runs, and --dry-run is none; leave one out")
 
 
-def _refuse_unwritable(file: Path) -> None:
-    """Say before the run, not after it, that there is no place for a file."""
+def _refuse_unwritable(file: Path, begin: bytes) -> None:
+    """Say before the run, not after it, that there is no place for a file, or another one there."""
+    try:
+        with file.open("rb") as there:
+            if (found := there.read(len(begin))) and found != begin:
+                raise click.UsageError(
+                    f"{file} is there and is none of an earlier run; it would be overwritten. "
+                    "Take another name"
+                )
+    except OSError:
+        pass
     if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
         raise click.UsageError(f"{file} cannot be written: {file.parent} is no folder to write to")
 

@@ -125,7 +125,9 @@ def _measured(report: Report) -> dict[str, str]:
     busy = f"the model at work for {report.model_busy:.0%} of them"
     return {
         "tokens": f"{report.tokens:,} at {report.tokens_per_second:,.0f} tokens/s",
-        "points": f"{report.points:,} in the collection",
+        "points": "not counted, since the run ended early"
+        if report.error is not None
+        else f"{report.points:,} in the collection",
         "seconds": f"{report.seconds:,.1f}, {busy}",
     }
 

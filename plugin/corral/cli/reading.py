@@ -37,7 +37,10 @@ _SELECTION: Final = (
 
 _READERS: Final = (
     click.option(
-        "--max-file-size", type=int, metavar="BYTES", help="Skip larger files.  [default: 128 MiB]"
+        "--max-file-size",
+        type=click.IntRange(min=1),
+        metavar="BYTES",
+        help="Skip larger files.  [default: 128 MiB]",
     ),
     click.option(
         "--text-field",

@@ -16,8 +16,14 @@ _MIN_PACK: Final = 128
 _MAX_PACK: Final = 8192
 """The mask of a decode grows with its square, and larger batches overflow llama.cpp's CUDA copies
 (ggml-org/llama.cpp#14325)."""
-_MAX_THREADS: Final = 512
-"""ggml.h GGML_MAX_N_THREADS."""
+_INT32_MAX: Final = 2**31 - 1
+_RANGES: Final = {
+    "n_contexts": (1, 256, "each is a thread with memory of its own"),
+    "n_threads": (1, 512, "ggml.h, GGML_MAX_N_THREADS"),
+    "n_ubatch": (1, _INT32_MAX, "llama.h counts in int32"),
+    "pack_tokens": (1, _INT32_MAX, "llama.h counts in int32"),
+    "n_gpu_layers": (-1, _INT32_MAX, "-1 puts all on the GPU"),
+}
 _DEFAULT_N_UBATCH: Final = 512
 
 
@@ -49,14 +55,16 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("n_contexts", "n_threads", "n_ubatch", "pack_tokens"):
+        for name, (least, most, source) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be at least 1")
-        if self.n_threads > _MAX_THREADS:
-            raise UsageError(
-                f"n_threads is {self.n_threads}; ggml takes {_MAX_THREADS} (GGML_MAX_N_THREADS)"
-            )
+            if value is None and name == "n_ubatch":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UsageError(f"{name} is {value!r}; it must be a whole number")
+            if not least <= value <= most:
+                raise UsageError(
+                    f"{name} is {value}; it must be at least {least} and at most {most} ({source})"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,7 @@ class SequenceBuilder:
             raise UsageError(
                 f"the prefix {shown!r} has {n_prefix} tokens and the model adds "
                 f"{self._n_special}: of {self.max_tokens} ({self.limit_source}) none is left "
-                "for text"
+                f"for text. Take a prefix of at most {self.max_tokens - self._n_special - 1} tokens"
             )
         return room
 
