@@ -144,6 +144,8 @@ ROWS = [
         number=2,
         what="non-causal attention over more tokens than n_ubatch",
         code="""
+        import warnings
+        warnings.simplefilter("ignore")  # of attention that is not the model's own
         both = ("qwen3", {"attention": "non-causal"}), ("qwen3_both_ways", {})
         for name, options in both:
             with opened(name, n_ubatch=64, over_length="error", **options) as embeddings:

@@ -16,13 +16,13 @@ _MIN_PACK: Final = 128
 _MAX_PACK: Final = 8192
 """The mask of a decode grows with its square, and larger batches overflow llama.cpp's CUDA copies
 (ggml-org/llama.cpp#14325)."""
-_INT32_MAX: Final = 2**31 - 1
+_NO_LIMIT: Final = float("inf")
 _RANGES: Final = {
     "n_contexts": (1, 256, "each is a thread with memory of its own"),
     "n_threads": (1, 512, "ggml.h, GGML_MAX_N_THREADS"),
-    "n_ubatch": (1, _INT32_MAX, "llama.h counts in int32"),
-    "pack_tokens": (1, _INT32_MAX, "llama.h counts in int32"),
-    "n_gpu_layers": (-1, _INT32_MAX, "-1 puts all on the GPU"),
+    "n_ubatch": (1, _NO_LIMIT, "it is held to what the model takes"),
+    "pack_tokens": (1, _NO_LIMIT, "it is held to what memory takes"),
+    "n_gpu_layers": (-1, 2**31 - 1, "-1 puts all on the GPU"),
 }
 _DEFAULT_N_UBATCH: Final = 512
 
@@ -62,9 +62,8 @@ class EngineOptions:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise UsageError(f"{name} is {value!r}; it must be a whole number")
             if not least <= value <= most:
-                raise UsageError(
-                    f"{name} is {value}; it must be at least {least} and at most {most} ({source})"
-                )
+                bounds = f"at least {least}" + (f" and at most {most}" if most < _NO_LIMIT else "")
+                raise UsageError(f"{name} is {value}; it must be {bounds} ({source})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
