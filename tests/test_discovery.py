@@ -320,6 +320,13 @@ class TestLeftOut:
         (root / ".git").rmdir()
         assert sources(root / "docs") == ["a.txt", "b.txt"]
 
+    def test_a_root_that_is_ignored_itself_is_searched_by_its_own_ignore_files(self, tree):
+        root = tree("out/x/a.txt", "out/x/b.txt", ".git/config", at="repository")
+        (root / ".gitignore").write_text("out/\n")
+        (root / "out" / "x" / ".gitignore").write_text("b.txt\n")
+        assert sources(root / "out") == ["x/a.txt"]
+        assert sources(root / "out" / "x") == ["a.txt"]
+
     def test_an_ignore_file_that_cannot_be_read_leaves_nothing_out(self, tree):
         root = tree("a.txt", ".gitignore/b.txt")
         assert sources(root) == ["a.txt"]

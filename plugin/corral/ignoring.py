@@ -29,7 +29,8 @@ class IgnoreFiles:
     """The ignore files of the folders under a root, and above it up to the top of its repository.
 
     In one folder .corralignore comes behind .gitignore and may take back what that says; the
-    nearest folder decides. What is in a folder that is left out is not looked at.
+    nearest folder decides. What is in a folder that is left out is not looked at. A root is what
+    the user named: where the files above it leave it out, they do not count.
     """
 
     def __init__(self, root: Path) -> None:
@@ -37,6 +38,8 @@ class IgnoreFiles:
         tops = (folder for folder in (root, *root.parents) if (folder / ".git").exists())
         self._top = next(tops, root)
         self._specs: dict[Path, GitIgnoreSpec | None] = {}
+        if root != self._top and self.ignores(root, is_folder=True):
+            self._top = root
 
     def ignores(self, path: Path, *, is_folder: bool) -> bool:
         """Whether a path under the root is left out; its folders are not."""
