@@ -1,7 +1,7 @@
 """A Qdrant server for tests: the REST calls that corral and langchain-qdrant make, over real HTTP.
 
 Behind it works the real embedded engine. Faults are injected by request, so that what a client does
-about them is tested over a real connection. It is no Qdrant server: gRPC, aliases and whatever the
+about them is tested over a real connection. It is no Qdrant server: gRPC and whatever the
 table of routes does not list are missing.
 """
 
@@ -295,9 +295,15 @@ def _payload(method: str) -> Callable[..., object]:
     return change
 
 
+def _aliases(engine: EmbeddedQdrant, body: object) -> object:
+    return engine.update_collection_aliases(_as(models.ChangeAliasesOperation, body).actions)
+
+
 _C = r"/collections/([^/]+)"
 _ROUTES: list[tuple[str, str, Callable[..., object]]] = [
     ("GET", "/collections", lambda engine, _: engine.get_collections()),
+    ("GET", "/aliases", lambda engine, _: engine.get_aliases()),
+    ("POST", "/collections/aliases", _aliases),
     ("GET", _C, lambda engine, name, _: engine.get_collection(name)),
     (
         "GET",

@@ -405,7 +405,7 @@ def test_options_that_one_copy_meets_by_itself_are_accepted(client):
     assert len(found.points) == 1
 
 
-@pytest.mark.parametrize("name", ["create_snapshot", "update_collection_aliases", "facet"])
+@pytest.mark.parametrize("name", ["create_snapshot", "recover_snapshot", "facet"])
 def test_a_method_it_has_not_is_refused_with_the_reason(client, name):
     with pytest.raises(AttributeError, match=f"embedded Qdrant has no {name}.*A Qdrant server"):
         getattr(client, name)

@@ -1,5 +1,7 @@
 """What decides the vectors of a collection: kept with it, compared before files are read. Pure."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -35,6 +37,12 @@ class Fingerprint:
         """Give the collection metadata that holds it."""
         names = {"names": dict(self.names)} if self.names else {}
         return {METADATA_KEY: {"model": self.model, "fingerprint": dict(self.fields), **names}}
+
+    @property
+    def key(self) -> str:
+        """Eight hexadecimal digits that stand for the fields."""
+        fields = json.dumps(dict(self.fields), sort_keys=True).encode()
+        return hashlib.sha256(fields).hexdigest()[:8]
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], *, collection: str) -> Self:
@@ -92,7 +100,8 @@ class Fingerprint:
             raise CollectionError(
                 f"collection {collection!r} was made with other settings than this run's:\n"
                 + _table(differences)
-                + "\nTake another --collection, or the settings it was made with"
+                + "\nTake another --collection, or the settings it was made with, or build it anew "
+                "with these by --reindex, which keeps it till then"
             )
 
 

@@ -32,6 +32,7 @@ from corral.readers.files import DEFAULT_MEMORY, DEFAULT_SECONDS, Readers
 from corral.readers.registry import suffixes
 from corral.reading import DEFAULT_MAX_BYTES, STDIN
 from corral.recipe import Recipe
+from corral.reindex import Replacement
 from corral.report import Report
 from corral.routing import Router, RoutingChunker
 from corral.verify import verify
@@ -90,6 +91,9 @@ class IngestOptions:
         dry_run: read and compare everything, but embed, write and delete nothing.
         strict: let a skipped file or a truncated chunk count as a failure.
         prune: delete in the end the chunks of files that are gone.
+        reindex: where the collection is of other settings, build one beside it and let its name
+            lead there once all is stored.
+        drop_old: delete, in the end of a `reindex`, what was replaced by then.
         late: pool a chunk's vector from a pass over its whole document.
         multi: give each chunk a multivector, too.
         lexical: give each chunk a sparse vector of the heads' weights, too.
@@ -125,6 +129,8 @@ class IngestOptions:
     dry_run: bool = False
     strict: bool = False
     prune: bool = False
+    reindex: bool = False
+    drop_old: bool = False
     late: bool = False
     multi: bool = False
     lexical: bool = False
@@ -225,6 +231,12 @@ def ingest(
                 tenants=options.target.tenant is not None,
                 names=recipe.names,
             )
+            replacement = None
+            if options.reindex:
+                replacement = Replacement.of(sink, existing, options.target, fingerprint)
+                replacement.require_place(drop_old=options.drop_old)
+                sink = replacement.sink
+                existing = sink.schema()
             is_new = _settle_schema(sink, existing, options, embedder, fingerprint)
             gone = [] if is_new else _gone(sink, options)
             if gone and not options.dry_run and not may_prune(gone):
@@ -243,6 +255,8 @@ def ingest(
                 is_new=is_new,
             )
             run.go(progress)
+            if replacement is not None and not options.dry_run:
+                replacement.finish(report, drop_old=options.drop_old)
     return report
 
 
@@ -353,6 +367,7 @@ def _settle_schema(
         metadata=fingerprint.to_metadata(),
         indexes={
             **dict.fromkeys(_FILE_FIELDS, "keyword"),
+            **({field_path("tenant"): "keyword"} if options.target.tenant is not None else {}),
             **{field_path(name): kind for name, kind in options.indexes.items()},
         },
         tenants=options.target.tenant is not None,

@@ -13,7 +13,7 @@ from corral.collection import fingerprint_in
 from corral.errors import CollectionError
 from corral.fingerprint import METADATA_KEY
 from corral_sinks import Schema, SinkOptions
-from corral_sinks.qdrant import QdrantSink, connect, vector_bytes
+from corral_sinks.qdrant import QdrantSink, connect, folder_of, vector_bytes
 
 __all__ = ["Entry", "Info", "SourceInfo", "collections", "delete_sources", "info"]
 
@@ -171,7 +171,7 @@ def _disk_bytes(target: SinkOptions) -> int | None:
     """Blocks that a folder's files take: the engine sets more aside than it uses."""
     if target.path in {None, ":memory:"}:
         return None
-    folder = Path(str(target.path)) / target.collection
+    folder = Path(str(target.path)) / folder_of(Path(str(target.path)), target.collection)
     return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
 
 

@@ -74,6 +74,8 @@ class Report:
         quarantined: chunks the model gave no usable vector for; not stored.
         points: that the collection has after the run.
         points_expected: that it should have if nobody else wrote to it.
+        switched_to: the collection that the given name leads to since this run; of a reindex.
+        dropped: collections that were replaced and are deleted now.
         missing: chunks of this run's files that the collection does not have in the end.
         surplus: points of this run's files that it has and should not.
         tokens: embedded, prefix and special tokens included.
@@ -107,6 +109,8 @@ class Report:
     quarantined: int = 0
     points: int = 0
     points_expected: int = 0
+    switched_to: str | None = None
+    dropped: list[str] = field(default_factory=list)
     missing: int = 0
     surplus: int = 0
     tokens: int = 0
@@ -175,6 +179,8 @@ class Report:
             **{name: getattr(self, name) for name in counted},
             "pruned": len(self.pruned),
             "points": self.points,
+            "switched_to": self.switched_to,
+            "dropped": list(self.dropped),
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "model_busy": round(self.model_busy, 4),

@@ -127,6 +127,12 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 @click.option("--sparse-ascii-folding", is_flag=True, help="Take accents away from words.")
 @click.option("--prune", is_flag=True, help="Delete what is stored of files that are gone.")
 @click.option("--yes", is_flag=True, help="Prune without asking first.")
+@click.option(
+    "--reindex",
+    is_flag=True,
+    help="Where the settings are others, build a collection beside the old one, then switch.",
+)
+@click.option("--drop-old", is_flag=True, help="Delete what --reindex has replaced.")
 @click.option("--dry-run", is_flag=True, help="Only say what a run would do.")
 @click.option(
     "--strict",
@@ -179,6 +185,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     multivector: bool,
     prune: bool,
     yes: bool,
+    reindex: bool,
+    drop_old: bool,
     dry_run: bool,
     strict: bool,
     as_json: bool,
@@ -190,6 +198,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     """
     target = target_of(path, url, collection, tenant)
     _check_files(report_file, metrics_file, dry_run=dry_run)
+    if drop_old and not reindex:
+        raise click.UsageError("--drop-old deletes what --reindex has replaced; add --reindex")
     reading, model_options = reading_of(paths, others), others
     words = {
         "language": sparse_language,
@@ -236,6 +246,8 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         payload_on_disk="payload" in on_disk or None,
         late=late,
         prune=prune,
+        reindex=reindex,
+        drop_old=drop_old,
         dry_run=dry_run,
         strict=strict,
     )

@@ -111,6 +111,10 @@ def summary_lines(report: Report) -> list[str]:
         rows["long"] = f"{report.routed:,} documents {report.routed_to}"
     if report.model_deaths:
         rows["model"] = f"its process died {report.model_deaths:,} times and was started anew"
+    if report.switched_to:
+        rows["reindex"] = f"in force is {report.switched_to} now"
+    if report.dropped:
+        rows["dropped"] = ", ".join(report.dropped)
     if report.failures:
         rows["failed"] = ", ".join(report.failures)
     lines = [f"{name:<8} {row}" for name, row in rows.items()]

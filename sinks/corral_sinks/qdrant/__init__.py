@@ -7,6 +7,7 @@ from qdrant_client import QdrantClient
 from qdrant_client.models import Filter
 
 from corral_sinks._checks import fault_of as vector_fault_in
+from corral_sinks.qdrant._aliases import folder_of
 from corral_sinks.qdrant._clients import MemoryQdrant, connect
 from corral_sinks.qdrant._conditions import field_path
 from corral_sinks.qdrant._schema import vector_bytes
@@ -32,6 +33,7 @@ __all__ = [
     "Ranking",
     "connect",
     "field_path",
+    "folder_of",
     "search_params",
     "vector_bytes",
     "vector_fault_in",

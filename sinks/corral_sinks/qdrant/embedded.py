@@ -15,7 +15,9 @@ from qdrant_client.http.models import QueryResponse
 
 from corral_sinks import SinkError, Tell
 from corral_sinks._files import collection_name as checked_name
+from corral_sinks._files import sync_folder
 from corral_sinks._lock import OwnerLock
+from corral_sinks.qdrant._aliases import ALIASES, Aliases
 from corral_sinks.qdrant._collection import SCRATCH, EmbeddedCollection
 from corral_sinks.qdrant._errors import Place, mapped_errors
 from corral_sinks.qdrant._filters import edge_filter
@@ -77,6 +79,7 @@ class EmbeddedQdrant:
         self._guard = threading.RLock()
         self._open: dict[str, EmbeddedCollection] = {}
         self._lock: OwnerLock | None = None
+        self._aliases = Aliases(self._root)
         self._closed = False
         if os.path.lexists(self._root):
             self._hold()
@@ -95,11 +98,12 @@ class EmbeddedQdrant:
         """Return an open collection; opens it at its first use."""
         with self._guard:
             self._refuse_closed()
-            found = self._open.get(checked_name(name))
+            asked, name = name, self._aliases.resolve(checked_name(name))
+            found = self._open.get(name)
             if found is None:
                 if not self.collection_exists(name):
                     raise SinkError(
-                        f"{self._place.name} has no collection {name!r}; it has "
+                        f"{self._place.name} has no collection {asked!r}; it has "
                         f"{[known.name for known in self.get_collections().collections]}."
                     )
                 found = self._open[name] = EmbeddedCollection(self._root / name)
@@ -114,7 +118,7 @@ class EmbeddedQdrant:
     def collection_exists(self, collection_name: str) -> bool:
         """Whether a collection of that name is there."""
         self._refuse_closed()
-        return (self._root / checked_name(collection_name)).is_dir()
+        return (self._root / self._aliases.resolve(checked_name(collection_name))).is_dir()
 
     def get_collections(self) -> models.CollectionsResponse:
         """Name the folder's collections."""
@@ -184,11 +188,74 @@ class EmbeddedQdrant:
         """Delete a collection and its files; False if there was none."""
         _refuse_options("delete_collection", options)
         with self._guard:
-            if not self.collection_exists(collection_name):
+            self._refuse_closed()
+            if not (self._root / checked_name(collection_name)).is_dir():
                 return False
-            self._collection(collection_name).remove()
-            del self._open[collection_name]
+            name = collection_name
+            found = self._open.pop(name, None) or EmbeddedCollection(self._root / name)
+            with mapped_errors(self._place):
+                self._aliases.forget(name)
+            found.remove()
         return True
+
+    def get_aliases(self) -> models.CollectionsAliasesResponse:
+        """Name the aliases, and the collection that each stands for."""
+        self._refuse_closed()
+        return models.CollectionsAliasesResponse(
+            aliases=[
+                models.AliasDescription(alias_name=alias, collection_name=name)
+                for alias, name in sorted(self._aliases.read().items())
+            ]
+        )
+
+    def update_collection_aliases(
+        self,
+        change_aliases_operations: Sequence[models.AliasOperations],
+        **options: Any,  # noqa: ANN401
+    ) -> bool:
+        """Change aliases, all in one step; one that is there already is moved.
+
+        Raises:
+            SinkError: there is no such collection, or one has the alias's name.
+        """
+        _refuse_options("update_collection_aliases", options)
+        with self._guard:
+            changed = self._aliases.read()
+            for operation in change_aliases_operations:
+                match operation:
+                    case models.CreateAliasOperation(create_alias=made):
+                        self._refuse_alias(made.alias_name, made.collection_name)
+                        changed[made.alias_name] = made.collection_name
+                    case models.DeleteAliasOperation(delete_alias=gone):
+                        changed.pop(gone.alias_name, None)
+                    case models.RenameAliasOperation():
+                        raise SinkError("corral's embedded Qdrant renames no alias; make another.")
+            with mapped_errors(self._place):
+                self._aliases.write(changed)
+        return True
+
+    def _refuse_alias(self, alias: str, name: str) -> None:
+        self._collection(name)
+        if (self._root / checked_name(alias)).is_dir():
+            raise SinkError(f"{self._place.name} has a collection {alias!r} already.")
+
+    def set_apart(self, collection_name: str, new_name: str) -> None:
+        """Rename a collection, and leave its name as an alias for it.
+
+        A crash at any moment leaves the collection to be found under its old name.
+
+        Raises:
+            SinkError: there is no such collection, or one has the new name.
+        """
+        with self._guard, mapped_errors(self._place):
+            found = self._collection(collection_name)
+            if (self._root / checked_name(new_name)).is_dir():
+                raise SinkError(f"{self._place.name} has a collection {new_name!r} already.")
+            self._aliases.write({**self._aliases.read(), collection_name: new_name})
+            del self._open[collection_name]
+            found.close()
+            found.folder.rename(self._root / new_name)
+            sync_folder(self._root)
 
     def create_payload_index(
         self,
@@ -460,7 +527,7 @@ class EmbeddedQdrant:
         if hasattr(QdrantClient, name):
             raise AttributeError(
                 f"corral's embedded Qdrant has no {name}: the engine in this process is one shard "
-                "without aliases, snapshots or cluster, and corral wraps the calls that reading "
+                "without snapshots or cluster, and corral wraps the calls that reading "
                 "and writing need. A Qdrant server has it (--url)."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -471,7 +538,9 @@ def _refuse_strangers(root: Path) -> None:
     strangers = sorted(
         entry.name
         for entry in root.iterdir()
-        if not (entry / SIDECAR).is_file() and not entry.name.startswith(SCRATCH)
+        if not (entry / SIDECAR).is_file()
+        and entry.name != ALIASES
+        and not entry.name.startswith(SCRATCH)
     )
     if strangers:
         raise SinkError(

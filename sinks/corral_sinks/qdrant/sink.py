@@ -1,7 +1,9 @@
 """Records into Qdrant."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from qdrant_client import QdrantClient, models
@@ -186,6 +188,77 @@ class QdrantSink:
                 "Servers keep it from version 1.16 on; use one, and delete this collection first."
             )
 
+    # Replacing the collection
+
+    def beside(self, key: str) -> "QdrantSink":
+        """Give a sink for the collection that may replace this one; it uses this one's client.
+
+        Args:
+            key: eight hexadecimal digits; the collection's name is this one's, a dash and the key.
+        """
+        options = replace(self._options, collection=f"{self._name}-{key}")
+        return QdrantSink(options, client=self.client, limits=self._limits)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is a collection of this very name, and not one behind an alias."""
+        return self._name in self._names()
+
+    @property
+    def can_set_apart(self) -> bool:
+        """Whether a plain collection can be renamed; a server cannot."""
+        return self._embedded is not None
+
+    def _names(self) -> list[str]:
+        client = self.client
+        found = self._call(lambda _: client.get_collections()).collections
+        return [collection.name for collection in found]
+
+    def switch(self, key: str, *, old_key: str) -> None:
+        """Let the name lead to the collection beside it, in one step.
+
+        A plain collection that has the name is renamed where that can be done, and stays; on a
+        server, where no alias may have its name, it is deleted just before.
+
+        Args:
+            key: of the collection that takes over, as for `beside`.
+            old_key: that a plain collection is renamed by.
+        """
+        client, embedded = self.client, self._embedded
+        if self.is_plain:
+            if embedded is not None:
+                embedded.set_apart(self._name, f"{self._name}-{old_key}")
+            else:
+                self._call(lambda seconds: client.delete_collection(self._name, timeout=seconds))
+        made = models.CreateAlias(collection_name=f"{self._name}-{key}", alias_name=self._name)
+        steps: list[models.AliasOperations] = [models.CreateAliasOperation(create_alias=made)]
+        if self._behind() is not None:
+            gone = models.DeleteAlias(alias_name=self._name)
+            steps.insert(0, models.DeleteAliasOperation(delete_alias=gone))
+        self._call(lambda seconds: client.update_collection_aliases(steps, timeout=seconds))
+        self._schema = None
+
+    def _behind(self) -> str | None:
+        """Name the collection that the alias leads to."""
+        client = self.client
+        aliases = self._call(lambda _: client.get_aliases()).aliases
+        return next(
+            (alias.collection_name for alias in aliases if alias.alias_name == self._name), None
+        )
+
+    def replaced(self) -> list[str]:
+        """Name the collections that the one in force has replaced, or was to be replaced by."""
+        pattern = re.compile(re.escape(self._name) + "-[0-9a-f]{8}")
+        current = self._behind()
+        return sorted(name for name in self._names() if pattern.fullmatch(name) and name != current)
+
+    def drop_replaced(self) -> list[str]:
+        """Delete those; name them."""
+        client, names = self.client, self.replaced()
+        for name in names:
+            self._call(lambda seconds, name=name: client.delete_collection(name, timeout=seconds))  # type: ignore[misc]
+        return names
+
     def index(self, field: str, kind: str) -> None:
         """Index a payload field; the same again is harmless.
 
@@ -199,7 +272,8 @@ class QdrantSink:
                 f"collection {self._name!r} has an index of type {held} on {field}, not {kind}."
             )
         if field not in schema.indexes:
-            self._index(field, index_params(field, kind, tenants=False))
+            tenants = self._options.tenant is not None
+            self._index(field, index_params(field, kind, tenants=tenants))
             self._schema = None
 
     def _index(self, field: str, params: Any) -> None:  # noqa: ANN401 - of eight kinds
