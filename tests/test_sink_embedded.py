@@ -171,7 +171,7 @@ def test_a_folder_of_the_clients_local_mode_is_refused(tmp_path):
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(SinkError, match="File exists"):
+    with pytest.raises(SinkError, match="is a file"):
         EmbeddedQdrant(tmp_path / "file")
 
 

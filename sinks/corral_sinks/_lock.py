@@ -1,6 +1,7 @@
 """One owner for a folder or file, told by name to whoever comes second."""
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -34,7 +35,10 @@ class OwnerLock:
         try:
             self._handle: TextIO = file.open("a+", encoding="utf-8")
         except OSError as error:
-            raise SinkError(f"cannot lock {what}: {error}.") from error
+            way = ""
+            if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+                way = " Reading needs the lock, too: copy the folder to where you may write."
+            raise SinkError(f"cannot lock {what}: {error}.{way}") from error
         try:
             portalocker.lock(self._handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
         except portalocker.AlreadyLocked as error:

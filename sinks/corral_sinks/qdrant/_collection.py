@@ -51,8 +51,7 @@ class EmbeddedCollection:
         self._guard = threading.RLock()
         self.place = Place(name=f"the embedded collection {folder.name!r} in {folder.parent}")
         self.sidecar = Sidecar.read(folder)
-        with mapped_errors(self.place):
-            self._shard = qe.EdgeShard.load(str(folder))
+        self._shard = _loaded(folder, self.place)
 
     @classmethod
     def create(cls, folder: Path, sidecar: Sidecar) -> Self:
@@ -258,6 +257,25 @@ class EmbeddedCollection:
             self.folder.rename(scratch)
             sync_folder(scratch.parent)
             shutil.rmtree(scratch)
+
+
+def _loaded(folder: Path, place: Place) -> qe.EdgeShard:
+    """Load a shard; the engine would make an empty one where the segments are lost.
+
+    Raises:
+        SinkError: files are damaged or missing.
+    """
+    advice = (
+        f"Its files are damaged or missing: bring back a copy of {folder}, or delete that folder "
+        "and ingest again."
+    )
+    if not any((folder / "segments").glob("*/")):
+        raise SinkError(f"{place.name} has no segments. {advice}")
+    try:
+        with mapped_errors(place):
+            return qe.EdgeShard.load(str(folder))
+    except SinkError as error:
+        raise SinkError(f"{error} {advice}") from error
 
 
 def _checked(

@@ -33,6 +33,9 @@ _TRANSIENT_CODES = frozenset(
     }
 )
 _KEY_CODES = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
+_FOREIGN_STATUS = frozenset({301, 302, 307, 308, 400, 404, 405, 501})
+_MARKUP_BEGINS = 20
+"""Qdrant speaks JSON; a page of HTML is another server's."""
 _MOST_WORDS = 500
 
 
@@ -117,6 +120,11 @@ def _from_status(status: int, words: str, place: Place) -> SinkError:
     said = f"HTTP {status}: {place.redact(words)}"
     if status in {401, 403}:
         return _key_error(said, place)
+    if status in _FOREIGN_STATUS and "<" in words[:_MARKUP_BEGINS]:
+        return SinkError(
+            f"{place.name} did not answer as Qdrant does ({said:.80}...). Is the address right? "
+            "Qdrant's REST is on port 6333 unless changed."
+        )
     # Actix, which Qdrant's REST runs on, answers 400 to JSON over service.max_request_size_mb.
     if status == 413 or (status == 400 and "larger than allowed" in words):  # noqa: PLR2004
         return TooLargeError(f"{place.name} takes no request of this size ({said}).")

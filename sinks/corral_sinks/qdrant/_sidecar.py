@@ -44,8 +44,8 @@ class Sidecar(BaseModel):
             return cls.model_validate_json(file.read_bytes())
         except FileNotFoundError as error:
             raise SinkError(
-                f"{folder} is not a collection of corral's: it has no {SIDECAR}. Use another "
-                "folder or collection name."
+                f"{folder} is not a collection of corral's: it has no {SIDECAR}, or lost it. Use "
+                "another folder or collection name, or bring the file back from a copy."
             ) from error
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]

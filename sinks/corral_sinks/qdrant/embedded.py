@@ -86,6 +86,8 @@ class EmbeddedQdrant:
 
     def _hold(self) -> None:
         """Own the folder from here on."""
+        if os.path.lexists(self._root) and not self._root.is_dir():
+            raise SinkError(f"{self._root} is a file; --path is a folder for the embedded Qdrant.")
         with mapped_errors(self._place):
             self._root.mkdir(parents=True, exist_ok=True)
             if not (self._root / _LOCK).exists():
