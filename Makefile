@@ -55,7 +55,7 @@ $(VENV)/.pip: constraints.txt
 $(VENV)/.installed: $(VENV)/.pip pyproject.toml
 	@echo "Installing. Where pip has no wheel of llama-cpp-python it compiles llama.cpp:"
 	@echo "4 to 9 minutes on two cores, in which pip prints nothing unless PIP_VERBOSE=1 is set."
-	$(INSTALL) --editable '.[hub,langchain,readers]'
+	$(INSTALL) --editable '.[code,hub,langchain,readers]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed

@@ -1,11 +1,21 @@
 """Where a text may be cut."""
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import regex
 
-__all__ = ["best_break", "cluster_start", "skip_white_space", "word_start"]
+__all__ = [
+    "best_break",
+    "cluster_start",
+    "finer_breaks",
+    "line_starts",
+    "paragraph_ends",
+    "sentence_ends",
+    "skip_white_space",
+    "word_start",
+]
 
 # White space is what str.isspace() and re's \s say; the \s of `regex` knows fewer.
 _NOT_SPACE: Final = re.compile(r"\S")
@@ -25,6 +35,7 @@ _SENTENCE: Final = re.compile(
     rf"|(?<![{_WIDE_STOPS}])[{_WIDE_STOPS}]++{_WIDE_CLOSERS}*+\s*+"
 )
 _LINE: Final = re.compile(rf"{_NEWLINE}\s*+")
+_CLAUSE: Final = re.compile(r"[,;:،؛]\s++|[，、；：]\s*+")  # noqa: RUF001 - meant
 _SPACE: Final = re.compile(r"[\s\u200b]++")
 
 # In text of hard-wrapped lines, which most of our .txt and .rst is, a line ends anywhere in a
@@ -33,9 +44,13 @@ _SPACE: Final = re.compile(r"[\s\u200b]++")
 # identifiers whole in minified JSON and katakana words whole in Japanese.
 _RANKS: Final = (_PARAGRAPH, _SENTENCE, _LINE, _SPACE, _WORD)
 
+_FINER: Final = ((_LINE, 0.9), (_CLAUSE, 1.1), (_SPACE, 1.3), (_WORD, 1.6), (_CLUSTER, 2.0))
+"""Ways to cut what has no better place, with their costs, the coarsest first."""
+
 # A list's number, or an initial, is not a sentence: "1. Open the gate", "J. Smith".
 _NUMBERED: Final = re.compile(r"(?:^|[\s(])(?:\d{1,3}|[A-Z])\.\s+\Z")
 _LONGEST_NUMBER: Final = 8
+_CHARACTER_COST: Final = 3.0
 
 # Characters that decide: a word's end is seen from two behind it ("can't"), and a cluster of
 # more than 64 characters is no writing that a reader would miss.
@@ -100,6 +115,55 @@ def cluster_start(text: str, low: int, high: int) -> int:
     behind = max(low, high - _CLUSTER_CONTEXT)
     starts = [found.start() for found in _CLUSTER.finditer(text, behind, high)]
     return starts[-1] if starts[-1] > behind else high
+
+
+def paragraph_ends(text: str, low: int, high: int) -> Iterator[int]:
+    """Yield the offsets behind paragraphs, between low and high."""
+    return _between(_PARAGRAPH, text, low, high)
+
+
+def sentence_ends(text: str, low: int, high: int) -> Iterator[int]:
+    """Yield the offsets behind sentences and the white space after them, between low and high."""
+    return (
+        end
+        for end in _between(_SENTENCE, text, low, high)
+        if _may_break(text, end, is_sentence=True)
+    )
+
+
+def line_starts(text: str, low: int, high: int) -> Iterator[int]:
+    """Yield the offsets behind line ends and the white space after them, between low and high."""
+    return _between(_LINE, text, low, high)
+
+
+def finer_breaks(text: str, low: int, high: int, rank: int) -> tuple[Sequence[int], float] | None:
+    """Find places to cut what has no end of a sentence.
+
+    Args:
+        text: the whole text.
+        low: offset that must stand in front of the places.
+        high: offset that they must stand in front of.
+        rank: 0 for lines; then clauses, words between white space, words, grapheme clusters and
+            characters.
+
+    Returns:
+        The offsets, and what a cut at one of them costs; None where the rank is the last one.
+    """
+    if rank > len(_FINER):
+        return None
+    if rank == len(_FINER):
+        return range(low + 1, high), _CHARACTER_COST
+    pattern, cost = _FINER[rank]
+    return list(_between(pattern, text, low, high)), cost
+
+
+def _between(
+    pattern: "re.Pattern[str] | regex.Pattern[str]", text: str, low: int, high: int
+) -> Iterator[int]:
+    for found in pattern.finditer(text, low, min(high + _WORD_CONTEXT, len(text))):
+        end = found.end()
+        if low < end < high and not text[end].isspace() and _starts_cluster(text, end):
+            yield end
 
 
 def word_start(text: str, start: int, end: int) -> int:

@@ -73,12 +73,13 @@ class Chunk:
         text: equal to `document.text[start:end]`, neither empty nor white space only.
         start: offset of the first code point.
         end: offset behind the last code point.
-        n_tokens: tokens that the model reads for it, prefix and special tokens included.
+        n_tokens: tokens that the model reads for it, prefix, context and special tokens included.
         heading_path: headings over its first character, the outermost first.
         page: that its first character stands on, counted from 1; None where there are no pages.
         language: the document's.
         parent: (start, end) offsets of the part under the last heading of the path; None where
             there is no heading over it. It may end before the chunk does.
+        context: what the model reads between the prefix and the text, to embed the chunk.
     """
 
     text: str
@@ -89,6 +90,7 @@ class Chunk:
     page: int | None = None
     language: str | None = None
     parent: tuple[int, int] | None = None
+    context: str = ""
 
 
 class Encoding(NamedTuple):
@@ -121,8 +123,8 @@ class Chunker(Protocol):
 
     Law: `document.text[chunk.start:chunk.end] == chunk.text`; chunks come lazily and in order of
     `start`; together they cover everything but white space; `chunk.n_tokens` equals
-    `tokenizer.count(chunk.text)` and is at most the size; the same document and settings give the
-    same chunks.
+    `tokenizer.count(chunk.context + chunk.text)` and is at most the size; the same document and
+    settings give the same chunks.
     """
 
     @property
@@ -140,6 +142,9 @@ class ChunkerFactory(Protocol):
 
     def __call__(self, tokenizer: Tokenizer, *, size: int, overlap: int) -> Chunker:
         """Make a chunker; raise ChunkerError where the settings cannot be met.
+
+        One that can put headings before its chunks takes a further argument, `context`; it is
+        given where the user asks for it.
 
         Args:
             tokenizer: of the model that will read the chunks.

@@ -12,7 +12,7 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 
 from corral_chunkers.contract import Heading
 
-__all__ = ["MarkdownOutline", "markdown_outline"]
+__all__ = ["MarkdownOutline", "line_offsets", "markdown_outline", "parse_markdown"]
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
@@ -35,10 +35,19 @@ def markdown_outline(text: str) -> MarkdownOutline:
 
     Source: https://spec.commonmark.org, with the front matter of Pandoc and Jekyll.
     """
-    tokens = _parser().parse(text)
-    starts = [found.start() for found in _LINE.finditer(text)]
+    tokens, starts = parse_markdown(text), line_offsets(text)
     front = next((token.content for token in tokens if token.type == "front_matter"), "")
     return MarkdownOutline(tuple(_headings(tokens, starts)), front)
+
+
+def parse_markdown(text: str) -> list[Token]:
+    """Return the blocks of a text as markdown-it's tokens; what stands in lines is not parsed."""
+    return _parser().parse(text)
+
+
+def line_offsets(text: str) -> list[int]:
+    """Return the offset of each line, as markdown-it counts lines, and that of the text's end."""
+    return [found.start() for found in _LINE.finditer(text)]
 
 
 @cache

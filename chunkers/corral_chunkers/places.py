@@ -1,18 +1,29 @@
 """Where in a document a chunk stands: its headings and its page."""
 
 from bisect import bisect_right
+from typing import Final
 
-from corral_chunkers.contract import Chunk, Document, Heading
+from corral_chunkers.contract import Chunk, Document, Heading, Tokenizer
+from corral_chunkers.limits import Context, Contexts
 
 __all__ = ["Places"]
+
+
+_NO_CONTEXT: Final = Context("", 0)
 
 
 class Places:
     """Makes the chunks of a document, each with the place where it stands."""
 
-    def __init__(self, document: Document) -> None:
-        """Lay out the document's headings and pages."""
+    def __init__(self, document: Document, contexts: Contexts | None = None) -> None:
+        """Lay out the document's headings and pages.
+
+        Args:
+            document: with its headings.
+            contexts: what the model reads before its chunks; None for nothing.
+        """
         self.document = document
+        self._contexts = contexts
         self._starts, self._paths = _lay_out(document)
 
     def chunk(self, start: int, end: int, n_tokens: int) -> Chunk:
@@ -28,7 +39,23 @@ class Places:
             page=max(bisect_right(document.pages, start), 1) if document.pages else None,
             language=document.language,
             parent=(path[-1].start, self._end(path[-1])) if path else None,
+            context=self.context(start).text,
         )
+
+    def counted(self, start: int, end: int, tokenizer: Tokenizer) -> Chunk:
+        """Return the chunk between two offsets without white space at its end."""
+        text = self.document.text[start:end].rstrip()
+        n_tokens = tokenizer.count(self.context(start).text + text)
+        return self.chunk(start, start + len(text), n_tokens)
+
+    def context(self, start: int) -> Context:
+        """Return what the model reads before a chunk that begins at an offset."""
+        return self._contexts.of(self.heading_path(start)) if self._contexts else _NO_CONTEXT
+
+    def part_start(self, offset: int) -> int:
+        """Return from where on the headings over an offset are the same."""
+        at = bisect_right(self._starts, offset) - 1
+        return self._starts[at] if at >= 0 else 0
 
     def heading_path(self, start: int) -> tuple[str, ...]:
         """Return the headings over an offset, the outermost first."""

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral_chunkers.breaks import best_break, cluster_start, skip_white_space, word_start
-from corral_chunkers.contract import Chunk, ChunkerError, Document, Tokenizer
+from corral_chunkers.contract import Chunk, Document, Tokenizer
+from corral_chunkers.limits import Limits
 from corral_chunkers.places import Places
 
 __all__ = ["TokensChunker"]
@@ -76,7 +77,9 @@ class TokensChunker:
     smaller until it fits.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, size: int, overlap: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, size: int, overlap: int, context: str = "none"
+    ) -> None:
         """Check the settings.
 
         Args:
@@ -84,33 +87,19 @@ class TokensChunker:
             size: most tokens of a chunk, prefix and special tokens included.
             overlap: most tokens of the previous chunk to repeat, from the start of a word; 0 for
                 none, and no more than half of what the size leaves for text.
+            context: what the model reads before each chunk: "none", or "headings" for the title
+                and the headings over it.
 
         Raises:
             ChunkerError: the size leaves no room for text, or the overlap too little.
         """
-        around = tokenizer.count("")
-        room = size - around
-        if room < 1:
-            raise ChunkerError(
-                f"a chunk size of {size} tokens leaves none for text: the model's prefix and "
-                f"special tokens are {around}. Set a chunk size of at least {around + 1}."
-            )
-        if not 0 <= overlap <= room // 2:
-            raise ChunkerError(
-                f"a chunk overlap of {overlap} tokens is not between 0 and {room // 2}, half of "
-                f"the {room} that a chunk size of {size} leaves for text beside the {around} of "
-                "the model's prefix and special tokens. Set a smaller overlap or a larger size."
-            )
-        self._tokenizer = tokenizer
-        self._size = size
-        self._room = room
-        self._overlap = overlap
+        self._limits = Limits(tokenizer, size=size, overlap=overlap, context=context)
         self._block_characters = max(_BLOCK_CHARACTERS, _BLOCK_CHARACTERS_PER_TOKEN * size)
 
     @property
     def settings(self) -> Mapping[str, str | int]:
         """What decides the cuts."""
-        return {"algorithm": _ALGORITHM, "size": self._size, "overlap": self._overlap}
+        return {"algorithm": _ALGORITHM, **self._limits.settings}
 
     def chunk(self, document: Document) -> Iterator[Chunk]:
         """Yield the document's chunks.
@@ -118,7 +107,8 @@ class TokensChunker:
         Raises:
             ChunkerError: a single character has more tokens than the size allows.
         """
-        text, places = document.text, Places(document)
+        text = document.text
+        places = Places(document, self._limits.contexts(document))
         covered = start = skip_white_space(text, 0)
         block = _Block(start, np.empty(0, np.int64))
         while covered < len(text):
@@ -130,41 +120,37 @@ class TokensChunker:
                 continue
             yield chunk
             covered = skip_white_space(text, chunk.end)
-            start = self._repeat_from(text, block, chunk) if self._overlap else covered
+            start = self._repeat_from(text, block, chunk) if self._limits.overlap else covered
 
     def _reaches(self, block: _Block, start: int, length: int) -> bool:
         n_tokens = len(block.starts) - block.index(start)
-        return block.end == length or n_tokens > self._room
+        return block.end == length or n_tokens > self._limits.room
 
     def _encode(self, text: str, start: int) -> _Block:
         end = min(start + self._block_characters, len(text))
         if end < len(text):
             middle = (start + end) // 2
             end = best_break(text, middle, end) or cluster_start(text, middle, end)
-        return _Block(end, self._tokenizer.encode(text[start:end]).offsets[:, 0] + start)
+        return _Block(end, self._limits.tokenizer.encode(text[start:end]).offsets[:, 0] + start)
 
     def _cut(self, places: Places, window: _Window) -> Chunk:
-        n_tokens = min(self._room, len(window.block.starts) - window.first)
+        room = max(self._limits.room - places.context(window.start).n_tokens, 1)
+        n_tokens = min(room, len(window.block.starts) - window.first)
         step = 1
         while True:
             chunk = self._chunk(places, window.start, window.end(n_tokens))
-            if chunk.n_tokens <= self._size:
+            if chunk.n_tokens <= self._limits.size:
                 return chunk
-            n_tokens = min(n_tokens - step, n_tokens * self._size // chunk.n_tokens)
+            n_tokens = min(n_tokens - step, n_tokens * self._limits.size // chunk.n_tokens)
             step *= 2  # a text that hardly shrinks in tokens is not to be counted for ever
             if n_tokens < 1:
                 return self._halve(places, chunk)
 
     def _halve(self, places: Places, chunk: Chunk) -> Chunk:
         """Make a chunk fit that the tokens' offsets do not help to cut."""
-        while chunk.n_tokens > self._size:
+        while chunk.n_tokens > self._limits.size:
             if chunk.end - chunk.start == 1:
-                raise ChunkerError(
-                    f"the character U+{ord(chunk.text):04X} at offset {chunk.start} of "
-                    f"{places.document.source} makes {chunk.n_tokens} tokens with the model's "
-                    f"prefix and special tokens; the chunk size is {self._size}. Set a chunk size "
-                    f"of at least {chunk.n_tokens}."
-                )
+                raise self._limits.too_long(chunk, places.document.source)
             text, start = places.document.text, chunk.start
             middle = (start + chunk.end) // 2
             end = best_break(text, (start + middle) // 2, middle)
@@ -172,13 +158,11 @@ class TokensChunker:
         return chunk
 
     def _chunk(self, places: Places, start: int, end: int) -> Chunk:
-        text = places.document.text[start:end].rstrip()
-        n_tokens = self._tokenizer.count(text)
-        return places.chunk(start, start + len(text), n_tokens)
+        return places.counted(start, end, self._limits.tokenizer)
 
     def _repeat_from(self, text: str, block: _Block, chunk: Chunk) -> int:
         """Return where the last tokens of a chunk start that the next one repeats."""
-        repeated = block.start_of(max(block.index(chunk.end) - self._overlap, 0))
+        repeated = block.start_of(max(block.index(chunk.end) - self._limits.overlap, 0))
         if repeated > chunk.start:
             repeated = word_start(text, repeated, chunk.end)
             if repeated < chunk.end:

@@ -146,7 +146,9 @@ def options_of(held: Fingerprint, *, model: str | None = None, **options: Any) -
         model_options=model_options_of(held),
         chunker=fields["chunker"],
         chunk_size=fields["chunker.size"],
+        chunk_size_unit=fields.get("chunker.size_unit"),
         chunk_overlap=fields["chunker.overlap"],
+        context=fields.get("chunker.context", "none"),
         sparse=recipe.bm25,
         short_dim=recipe.short_dim,
         late=recipe.late,
@@ -225,7 +227,13 @@ def _pending(record: Record) -> Pending:
     """Give a stored chunk as one that wants vectors; its document is its own text."""
     metadata, text = _metadata(record), str(record.payload["page_content"])
     source = str(metadata["source"])
-    chunk = Chunk(text=text, start=0, end=len(text), n_tokens=int(metadata["n_tokens"]))
+    chunk = Chunk(
+        text=text,
+        start=0,
+        end=len(text),
+        n_tokens=int(metadata["n_tokens"]),
+        context=str(metadata.get("context", "")),
+    )
     document = Document(text=text, source=source)
     return Pending(SourceFile(Path(source), source), document, chunk, record.id, metadata)
 

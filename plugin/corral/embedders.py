@@ -149,7 +149,7 @@ class DenseEmbedder:
 
     def embed(self, batch: Sequence[Pending]) -> Sequence[ChunkVectors]:
         """Embed the chunks' texts, each with the document prefix."""
-        embedded = self._embeddings.embed_checked([pending.chunk.text for pending in batch])
+        embedded = self._embeddings.embed_checked([pending.embedded_text for pending in batch])
         return [
             ChunkVectors(
                 vectors={} if number in embedded.defects else self._named(vector),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from corral.calibration import recall
+from corral.chunking import ModelTokenizer, make_chunker
 from corral.discovery import SkippedFile, SourceFile, discover
 from corral.embedders import Embedder
 from corral.embeddings import GGUFEmbeddings
@@ -36,7 +37,7 @@ from corral.reindex import Replacement
 from corral.report import Report
 from corral.routing import Router, RoutingChunker
 from corral.verify import verify
-from corral_chunkers import Chunker, ChunkerError, Document, Encoding
+from corral_chunkers import Chunker, ChunkerError, Document
 from corral_sinks import Schema, Sink, SinkError, SinkOptions, Storage, Tell, without_storage
 from corral_sinks.qdrant import field_path
 
@@ -49,7 +50,6 @@ _FILE_FIELDS: Final = ("metadata.source", "metadata.file")
 """Fields that the store is asked by for what it holds of a file."""
 _WORTH_CALIBRATING: Final = 2**19
 """Bytes whose embedding takes a small model many times a calibration's two seconds."""
-_LARGEST_DEFAULT_CHUNK: Final = 512
 _COMMON: Final = ("over_length", "n_contexts", "n_threads", "n_gpu_layers")
 
 
@@ -78,7 +78,11 @@ class IngestOptions:
         chunker: name of the way to cut.
         chunk_size: most tokens of a chunk, prefix and special tokens included; None takes what
             the model takes, with `late` half of it, but no more than 512.
+        chunk_size_unit: what the size is counted in, as "tiktoken:cl100k_base"; None for the
+            model's tokens.
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
+        context: what the model reads before each chunk: "none", or "headings" for the title and
+            the headings over it.
         sparse: options of a sparse vector for BM25 beside the dense one (language, tokenizer,
             ascii_folding); None makes none.
         indexes: metadata fields to index, and the type of each.
@@ -118,9 +122,11 @@ class IngestOptions:
     target: SinkOptions
     model: str = "minilm"
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    chunker: str = "tokens"
+    chunker: str = "auto"
     chunk_size: int | None = None
+    chunk_size_unit: str | None = None
     chunk_overlap: int = 0
+    context: str = "none"
     indexes: Mapping[str, str] = field(default_factory=dict)
     sparse: Mapping[str, Any] | None = None
     short_dim: int | None = None
@@ -154,19 +160,6 @@ class IngestOptions:
             heads=self.heads,
             long_model=self.long_model,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _ModelTokenizer:
-    """The model's tokens, as a chunker wants them."""
-
-    embeddings: GGUFEmbeddings
-
-    def encode(self, text: str) -> Encoding:
-        return Encoding(*self.embeddings.tokenizer.encode(text))
-
-    def count(self, text: str) -> int:
-        return self.embeddings.sequences(self.embeddings.document_prefix).count(text)
 
 
 def ingest(
@@ -296,18 +289,16 @@ def _make_sink(options: IngestOptions) -> Sink:
 
 
 def _make_chunker(options: IngestOptions, embeddings: GGUFEmbeddings) -> Chunker:
-    size = options.chunk_size
-    if size is None:  # late chunks need a document around them
-        limit = embeddings.max_tokens // 2 if options.late else embeddings.max_tokens
-        size = min(limit, _LARGEST_DEFAULT_CHUNK)
-    if size > embeddings.max_tokens and "over_length" not in options.model_options:
-        raise UsageError(
-            f"chunk size is {size} tokens; the model takes {embeddings.max_tokens} "
-            f"({embeddings.limit_source}). Set --chunk-size {embeddings.max_tokens}, or say with "
-            "--over-length what is to become of longer chunks"
-        )
-    make = load_chunker(options.chunker)
-    return make(_ModelTokenizer(embeddings), size=size, overlap=options.chunk_overlap)
+    return make_chunker(
+        embeddings,
+        name=options.chunker,
+        size=options.chunk_size,
+        unit=options.chunk_size_unit,
+        overlap=options.chunk_overlap,
+        context=options.context,
+        late=options.late,
+        may_exceed="over_length" in options.model_options,
+    )
 
 
 def _open_far(options: IngestOptions, model: str) -> GGUFEmbeddings:
@@ -319,7 +310,7 @@ def _open_far(options: IngestOptions, model: str) -> GGUFEmbeddings:
 
 def _chunker_of_long(far: GGUFEmbeddings) -> Chunker:
     """Make what leaves a long document whole, or cuts one that is too long even for its model."""
-    return load_chunker("tokens")(_ModelTokenizer(far), size=far.max_tokens, overlap=0)
+    return load_chunker("tokens")(ModelTokenizer(far), size=far.max_tokens, overlap=0)
 
 
 def fingerprint_of(

@@ -24,7 +24,9 @@ ALWAYS_KNOWN: Final = frozenset({
 })  # fmt: skip
 """Names of metadata that no field of a record may take."""
 
-_MAY_GO: Final = frozenset({"file", "title", "heading_path", "page", "language", "parent"})
+_MAY_GO: Final = frozenset(
+    {"file", "title", "heading_path", "page", "language", "parent", "context"}
+)
 """Metadata of ours that a chunk may have had and have no more."""
 
 
@@ -45,6 +47,11 @@ class Pending:
     chunk: Chunk
     id: str
     metadata: Mapping[str, Any]
+
+    @property
+    def embedded_text(self) -> str:
+        """What the model reads behind its prefix."""
+        return self.chunk.context + self.chunk.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +187,8 @@ def _cut(
             "model": model,
             **owner,
         }
-        yield Pending(file, document, chunk, ids.next(hashed), metadata)
+        read = content_hash(chunk.context + chunk.text) if chunk.context else hashed
+        yield Pending(file, document, chunk, ids.next(read), metadata)
 
 
 def _place(document: Document, chunk: Chunk) -> dict[str, object]:
@@ -191,6 +199,7 @@ def _place(document: Document, chunk: Chunk) -> dict[str, object]:
         "page": chunk.page,
         "language": chunk.language,
         "parent": list(chunk.parent or ()),
+        "context": chunk.context,
     }
     return {name: value for name, value in known.items() if value}
 

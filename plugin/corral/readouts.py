@@ -100,7 +100,7 @@ class ReadoutsEmbedder(DenseEmbedder):
     def embed(self, batch: Sequence[Pending]) -> Sequence[ChunkVectors]:
         """Run each chunk through the model once."""
         builder = self._embeddings.sequences(self._embeddings.document_prefix)
-        built = builder.build([pending.chunk.text for pending in batch])
+        built = builder.build([pending.embedded_text for pending in batch])
         sequences = [text.pieces[0].ids for text in built]
         result = self._embeddings.rows_of(sequences)
         found = []

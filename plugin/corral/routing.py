@@ -156,7 +156,7 @@ class RoutedEmbedder:
     def _embed_long(self, batch: Sequence[Pending]) -> Sequence[ChunkVectors]:
         if not batch:
             return []
-        embedded = self._router.far.embed_checked([pending.chunk.text for pending in batch])
+        embedded = self._router.far.embed_checked([pending.embedded_text for pending in batch])
         return [
             ChunkVectors(
                 vectors={} if number in embedded.defects else {LONG: vector},

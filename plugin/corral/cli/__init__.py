@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 import click
 
+from corral.cli.chunk import chunk
 from corral.cli.collections import collections, delete, info, verify
 from corral.cli.ingest import ingest
 from corral.cli.model import model
@@ -37,7 +38,7 @@ def corral() -> None:
 
 
 _COMMANDS = (
-    *(ingest, show, search, rerank),
+    *(ingest, chunk, show, search, rerank),
     *(collections, info, verify, delete),
     *(copy, export, import_),
     model,

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from corral.cli.options import CONTEXT_SETTINGS, FilePath, given, target_of, target_options
+from corral.cli.options import (
+    CONTEXT_SETTINGS,
+    FilePath,
+    chunk_options,
+    given,
+    target_of,
+    target_options,
+)
 from corral.cli.reading import reader_options, reading_of, selection_options
 
 if TYPE_CHECKING:
@@ -67,22 +74,7 @@ def _model_options(command: Any) -> Any:  # noqa: ANN401 - click's decorators ar
 )
 @selection_options
 @reader_options
-@click.option("--chunker", default="tokens", show_default=True, metavar="NAME", help="How to cut.")
-@click.option(
-    "--chunk-size",
-    type=int,
-    metavar="N",
-    help="Most tokens of a chunk, prefix and special tokens included.  [default: the model's "
-    "limit, at most 512]",
-)
-@click.option(
-    "--chunk-overlap",
-    type=int,
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Tokens that a chunk repeats of the one before.",
-)
+@chunk_options
 @click.option("--multivector", is_flag=True, help="Add the rows of the chunks' tokens, for MaxSim.")
 @click.option(
     "--heads",
@@ -164,7 +156,9 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     model: str,
     chunker: str,
     chunk_size: int | None,
+    chunk_size_unit: str | None,
     chunk_overlap: int,
+    context: str,
     report_file: Path | None,
     metrics_file: Path | None,
     verbose: int,
@@ -234,7 +228,9 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         model_options=given(model_options),
         chunker=chunker,
         chunk_size=chunk_size,
+        chunk_size_unit=chunk_size_unit,
         chunk_overlap=chunk_overlap,
+        context=context,
         indexes=dict(map(_index, indexes)),
         sparse=given(words) if sparse == "bm25" else None,
         lexical=sparse == "lexical",

@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["CONTEXT_SETTINGS", "FilePath", "given", "place_options", "target_of", "target_options"]
+__all__ = [
+    "CONTEXT_SETTINGS",
+    "FilePath",
+    "chunk_options",
+    "given",
+    "place_options",
+    "target_of",
+    "target_options",
+]
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 """Of every command and group."""
@@ -33,6 +41,45 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=FilePath(),
             metavar="DIR",
             help='A folder for the embedded Qdrant, or ":memory:".',
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def chunk_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --chunker, --chunk-size, --chunk-size-unit, --chunk-overlap and --context."""
+    for option in (
+        click.option(
+            "--context",
+            type=click.Choice(["none", "headings"]),
+            default="none",
+            show_default=True,
+            help="What the model reads before each chunk.",
+        ),
+        click.option(
+            "--chunk-overlap",
+            type=int,
+            default=0,
+            show_default=True,
+            metavar="N",
+            help="Tokens that a chunk repeats of the one before.",
+        ),
+        click.option(
+            "--chunk-size-unit",
+            metavar="UNIT",
+            help="What the size is counted in, as tiktoken:cl100k_base.  [default: the model's "
+            "tokens]",
+        ),
+        click.option(
+            "--chunk-size",
+            type=int,
+            metavar="N",
+            help="Most tokens of a chunk, prefix and special tokens included.  [default: the "
+            "model's limit, at most 512]",
+        ),
+        click.option(
+            "--chunker", default="auto", show_default=True, metavar="NAME", help="How to cut."
         ),
     ):
         command = option(command)
