@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from chunker_contract import ChunkerContract
 
 from corral_chunkers import Heading
@@ -17,11 +18,13 @@ class TestRecursive(ChunkerContract):
         return RecursiveChunker(tokenizer, size=size, overlap=overlap)
 
 
+@pytest.mark.slow  # the same machinery as TestRecursive
 class TestSentences(ChunkerContract):
     def make(self, tokenizer, *, size, overlap):
         return SentencesChunker(tokenizer, size=size, overlap=overlap)
 
 
+@pytest.mark.slow  # TestAutoWithHeadingsBefore cuts Markdown, too
 class TestMarkdown(ChunkerContract):
     def make(self, tokenizer, *, size, overlap):
         return MarkdownChunker(tokenizer, size=size, overlap=overlap)
