@@ -245,7 +245,7 @@ class TestEventLoop:
         retriever = CorralRetriever(**place, reranker=ByLength())
         loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
         owner = {
-            "embed_query_row": retriever._opened._embeddings,
+            "embed_query_row": retriever._opened._embedder._embeddings,
             "query_points": place["client"],
             "compress_documents": ByLength,
         }[step]
