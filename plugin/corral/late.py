@@ -5,11 +5,9 @@ A chunk's vector then knows of the document around it; on a causal model of what
 Source: Late Chunking (arXiv 2409.04701).
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +19,12 @@ from corral.engine.sequences import SequenceBuilder
 from corral.engine.vectors import defect
 from corral.errors import PoolingError
 from corral.prepare import Pending
+from corral.recent import Recent
 from corral_chunkers import Chunk, Document
 
 __all__ = ["LateEmbedder", "window_start"]
 
 Ids = NDArray[np.int32]
-
-_KEPT_DOCUMENTS: Final = 4
-"""Whose tokens are kept: two batches are at work at once, and one may span some small documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +94,7 @@ class LateEmbedder(DenseEmbedder):
                 f"pooling {embeddings.pooling_type.name.lower()}, which reads one token of a text. "
                 "Take a model with mean or last"
             )
-        self._recent: OrderedDict[int, tuple[Document, _Tokens]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._tokens = Recent(self._tokenize)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -132,7 +127,7 @@ class LateEmbedder(DenseEmbedder):
         self, pending: Pending, sequences: list[Ids], numbers: dict[tuple[int, int], int]
     ) -> _Place:
         """Find a chunk's rows; append the sequence that has them where it is a new one."""
-        tokens = self._tokens(pending.document)
+        tokens = self._tokens.of(pending.document)
         first, stop = tokens.span(pending.chunk)
         if stop <= first:  # characters that the model does not see: what stands round every text
             (alone,) = self._builder.build([pending.chunk.text])
@@ -159,19 +154,8 @@ class LateEmbedder(DenseEmbedder):
         head, tail = (np.asarray(ids, np.int32) for ids in (tokenizer.head, tokenizer.tail))
         return np.concatenate((head, tokens.prefix, tokens.ids[start : start + room], tail))
 
-    def _tokens(self, document: Document) -> _Tokens:
-        with self._lock:
-            kept = self._recent.get(id(document))
-        if kept is not None:
-            return kept[1]
-        tokens = self._tokenize(document.text)
-        with self._lock:
-            self._recent[id(document)] = (document, tokens)
-            while len(self._recent) > _KEPT_DOCUMENTS:
-                self._recent.popitem(last=False)
-        return tokens
-
-    def _tokenize(self, text: str) -> _Tokens:
+    def _tokenize(self, document: Document) -> _Tokens:
+        text = document.text
         prefix, body = self._embeddings.document_prefix, text.strip()
         whole = body if body.startswith(prefix) else prefix + body
         ids, offsets = self._embeddings.tokenizer.encode(whole)

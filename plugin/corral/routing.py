@@ -1,7 +1,5 @@
 """Documents over a model's limit go whole to a second one, into a vector of its own."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +8,7 @@ from corral.embeddings import GGUFEmbeddings
 from corral.engine.pooling import PoolingType
 from corral.errors import PoolingError
 from corral.prepare import Pending
+from corral.recent import Recent
 from corral_chunkers import Chunk, Chunker, Document
 from corral_sinks import Vector, VectorParams
 
@@ -20,8 +19,6 @@ LONG: Final = "long"
 
 LONG_PREFIX: Final = f"{LONG}."
 """Of the second model's fields in a fingerprint."""
-
-_KEPT: Final = 8
 
 
 class Router:
@@ -49,22 +46,15 @@ class Router:
             )
         self.near, self.far = near, far
         self.n_long = 0
-        self._recent: OrderedDict[int, tuple[Document, bool]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._is_long = Recent(self._measure)
 
     def is_long(self, document: Document) -> bool:
         """Tell whether a document goes to the second model."""
-        with self._lock:
-            kept = self._recent.get(id(document))
-        if kept is not None:
-            return kept[1]
+        return self._is_long.of(document)
+
+    def _measure(self, document: Document) -> bool:
         builder = self.near.sequences(self.near.document_prefix)
-        long = builder.count(document.text.strip()) > self.near.max_tokens
-        with self._lock:
-            self._recent[id(document)] = (document, long)
-            while len(self._recent) > _KEPT:
-                self._recent.popitem(last=False)
-        return long
+        return builder.count(document.text.strip()) > self.near.max_tokens
 
     @property
     def reason(self) -> str:
