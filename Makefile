@@ -25,8 +25,8 @@ lint: $(VENV)/.lint ## ruff and mypy --strict
 test: $(VENV)/.test ## the test suite with its branch coverage gate, in some minutes
 	$(BIN)/python -m pytest --cov --cov-report=term -m "$(QUICK)" $(ARGS)
 
-test-all: $(VENV)/.test ## also the slow tests, and those against the server at QDRANT_URL
-	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+test-all: $(VENV)/.test ## also the slow tests, new random examples, and the server at QDRANT_URL
+	$(BIN)/python -m pytest --hypothesis-profile=searching --cov --cov-report=term $(ARGS)
 
 demo: $(VENV)/.installed ## ingest examples/docs into ./qdrant_data and search it three times
 	$(BIN)/corral model pull minilm

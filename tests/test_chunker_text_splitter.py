@@ -73,6 +73,17 @@ def test_pieces_are_chunks_where_they_stand():
     assert len({chunk.start for chunk in made}) == len(made)
 
 
+def test_a_chunk_has_the_documents_white_space_where_a_splitter_made_one_blank_of_more():
+    text = "word  word\n\nand \n word word  "
+    splitter = RecursiveCharacterTextSplitter(
+        chunk_size=40, chunk_overlap=0, separators=[" "], keep_separator=False
+    )
+    assert splitter.split_text(text) != [text.strip()]
+    assert [chunk.text for chunk in chunker(splitter).chunk(Document(text=text, source="a"))] == [
+        text.strip()
+    ]
+
+
 def test_what_is_left_out_between_pieces_is_kept():
     splitter = CharacterTextSplitter(separator=" -- ", chunk_size=5, chunk_overlap=0)
     made = list(chunker(splitter).chunk(Document(text="sheep -- goats", source="a")))

@@ -1,5 +1,6 @@
 """Any text splitter of LangChain's kind as a chunker: its pieces, found again in the document."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -10,7 +11,7 @@ from corral_chunkers.tokens import TokensChunker
 
 __all__ = ["TextSplitter", "TextSplitterChunker"]
 
-_ALGORITHM: Final = 1
+_ALGORITHM: Final = 2
 """Changes whenever the same pieces become other chunks."""
 
 _SHOWN: Final = 40
@@ -27,9 +28,10 @@ class TextSplitter(Protocol):
 class TextSplitterChunker:
     """Cuts where a text splitter does, and keeps the laws of a chunker.
 
-    A splitter gives pieces without offsets; each is looked for behind the start of the one before.
-    What it leaves out between two pieces, such as separators, goes to the later one. A piece over
-    the size is cut into windows.
+    A splitter gives pieces without offsets; each is looked for behind the start of the one before,
+    whatever white space stands between its words: splitters that leave separators out make one
+    blank of two. The chunk has the document's white space. What is left out between two pieces
+    goes to the later one. A piece over the size is cut into windows.
 
     Args:
         tokenizer: of the model that will read the chunks.
@@ -81,19 +83,20 @@ class TextSplitterChunker:
         for piece in map(str.strip, self._splitter.split_text(text)):
             if not piece:
                 continue
-            found = text.find(piece, last + 1)
-            if found < 0:  # without white space, a piece may be the one before once more
-                found = text.find(piece, max(last, 0))
-            if found < 0:
+            words = re.compile(r"\s+".join(map(re.escape, piece.split())))
+            found = words.search(text, last + 1)
+            if not found:  # without white space, a piece may be the one before once more
+                found = words.search(text, max(last, 0))
+            if not found:
                 raise ChunkerError(
                     f"the text splitter {self._name} changed the text of {document.source}: "
                     f"{piece[:_SHOWN]!r} does not stand in it behind offset {last}. Take one that "
                     "leaves its pieces as they are"
                 )
-            last, end = found, found + len(piece)
+            last, end = found.span()
             if end <= covered:
                 continue
-            yield min(found, covered), end
+            yield min(last, covered), end
             covered = skip_white_space(text, end)
         if covered < len(text):
             yield covered, len(text)
