@@ -129,8 +129,8 @@ def test_vectors_that_are_wrong_are_told_by_record_and_name(place):
         )
     flaws = {(flaw.id, flaw.vector): flaw.fault for flaw in audited(place).flaws}
     assert set(flaws) == {(first.id, "dense"), (second.id, "sparse"), (third.id, "sparse")}
-    assert "cosine" in flaws[first.id, "dense"]
-    assert "0.0000" in flaws[third.id, "sparse"]
+    assert "similarity" in flaws[first.id, "dense"]
+    assert flaws[third.id, "sparse"] == "is missing"
 
 
 def test_a_stored_vector_without_unit_length_or_with_nan_is_a_flaw():

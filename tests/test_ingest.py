@@ -117,6 +117,14 @@ def test_equal_texts_in_two_files_and_twice_in_one_keep_points_of_their_own(fold
     assert by_source["e.txt"] > 10
 
 
+def test_a_run_by_the_same_model_at_another_place_changes_nothing(folder, target, tmp_path):
+    run(folder, target)
+    moved = tmp_path / "moved.gguf"
+    moved.write_bytes(BERT.path.read_bytes())
+    report = run(folder, target, model=str(moved))
+    assert (report.embedded, report.moved, report.files) == (0, 0, Counter(unchanged=4))
+
+
 def test_a_second_run_embeds_writes_and_deletes_nothing(folder, target, monkeypatch):
     run(folder, target)
     before = points(target)

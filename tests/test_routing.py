@@ -8,7 +8,6 @@ import tiny_models
 from tiny_models import Shape
 
 from corral import CorralRetriever, GGUFEmbeddings
-from corral.audit import audit
 from corral.cli.progress import summary_lines
 from corral.errors import CollectionError, ModelError, PoolingError
 from corral.ingest import IngestOptions, ingest
@@ -152,11 +151,3 @@ def test_a_dry_run_says_what_would_go_where(folder, target):
     report = run(folder, target, dry_run=True)
     assert report.routed == 1
     assert report.chunks == 2
-
-
-def test_both_models_verify_a_collection(folder, target):
-    run(folder, target)
-    found = audit(target, paths=[folder], progress=lambda *_, **__: None)
-    assert found.ok
-    assert found.sampled == 2
-    assert found.least_similarity > 0.999

@@ -1,23 +1,22 @@
 """Whether a collection holds what the files say, as the model computes it: `corral verify`."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from itertools import islice
 from typing import Any, Final, cast
 
 import numpy as np
 
-from corral.collection import fingerprint_in, model_options_of, open_embedder
-from corral.discovery import SourceFile
-from corral.embedders import Embedder
+from corral.collection import fingerprint_in, model_options_of, open_models
+from corral.embedders import ChunkVectors, Embedder
 from corral.fingerprint import Fingerprint
 from corral.ingest import IngestOptions, ingest
 from corral.pipeline import Progress
 from corral.prepare import Pending
 from corral.recipe import Recipe
-from corral_chunkers import Chunk, Document
+from corral.sampling import from_files, from_payload
 from corral_sinks import Record, Schema, SinkOptions, SparseVector, Vector
 from corral_sinks.qdrant import QdrantSink, vector_fault_in
 
@@ -27,6 +26,7 @@ _LEAST_SIMILARITY: Final = 0.999
 """Of a vector and the same one computed anew: other threads, packs and builds differ by less."""
 
 _UNIT_TOLERANCE: Final = 1e-3
+_BATCH: Final = 64
 _COARSE: Final = 0.05
 """Allowed of lengths and similarities where a vector is stored with less than 32 bits."""
 
@@ -62,7 +62,7 @@ class Audit:
         differing: sources of which something is missing, moved or stale.
         unread: files that could not be read, and why.
         flaws: vectors that are not finite, not of unit length, or not as the model computes them.
-        sampled: records whose vectors were computed anew; none where chunks were pooled late.
+        sampled: records whose vectors were computed anew.
         least_similarity: of those and the stored ones, the least; None where none was compared.
     """
 
@@ -92,6 +92,8 @@ def audit(
     target: SinkOptions,
     *,
     model: str | None = None,
+    heads: str | None = None,
+    long_model: str | None = None,
     sample: int = 20,
     progress: Progress,
     **reading: Any,  # noqa: ANN401 - IngestOptions' own
@@ -103,8 +105,10 @@ def audit(
     Args:
         target: the collection.
         model: where the collection's model is now; None takes the name it had.
-        sample: records to embed anew, chosen at random; none with late chunking, where a chunk's
-            vector comes from its whole document.
+        heads: where its heads file is now, likewise.
+        long_model: where its model for long documents is now, likewise.
+        sample: records to embed anew, chosen at random. Where a vector depends on the whole
+            document, those whose files are as they were.
         progress: is told how far the reading of the files is.
         **reading: what IngestOptions says of paths and of how they are read, as at the ingest.
 
@@ -121,26 +125,42 @@ def audit(
         chosen = _look_at_vectors(sink, found, sample)
         schema = sink.schema() or Schema(vectors={})
         coarse = any(one.storage.datatype != "float32" for one in schema.vectors.values())
-    recipe = Recipe.of(held)
-    if not recipe.late:  # of a late vector the document's own text is not enough
-        with ExitStack() as opened:
-            embedder = open_embedder(held, opened, collection=target.collection, model=model)
-            least = 1 - _COARSE if coarse else _LEAST_SIMILARITY
-            _embed_anew(embedder, chosen, found, least=least)
     options = options_of(
-        held,
-        target=target,
-        model=model,
-        **reading,
+        held, target=target, model=model, heads=heads, long_model=long_model, **reading
     )
+    with ExitStack() as opened:
+        models = open_models(
+            held,
+            opened,
+            collection=target.collection,
+            model=model,
+            heads=heads,
+            long_model=long_model,
+            for_chunks=True,
+        )
+        embedder = models.for_chunks()
+        pendings = (
+            from_files(chosen, options, models, whole_document=embedder.whole_document)
+            if models.recipe.reads_documents
+            else map(from_payload, chosen.values())
+        )
+        least = 1 - _COARSE if coarse else _LEAST_SIMILARITY
+        _embed_anew(embedder, pendings, chosen, found, least=least)
     _compare_files(options, found, progress)
     return found
 
 
-def options_of(held: Fingerprint, *, model: str | None = None, **options: Any) -> IngestOptions:  # noqa: ANN401 - IngestOptions' own
+def options_of(
+    held: Fingerprint,
+    *,
+    model: str | None = None,
+    heads: str | None = None,
+    long_model: str | None = None,
+    **options: Any,  # noqa: ANN401 - IngestOptions' own
+) -> IngestOptions:
     """Give the options of a dry run by the settings that a collection was made with."""
     fields = held.fields
-    recipe = Recipe.of(held)
+    recipe = Recipe.of(held, heads=heads, long_model=long_model)
     return IngestOptions(
         model=model or held.model,
         model_options=model_options_of(held),
@@ -158,12 +178,13 @@ def options_of(held: Fingerprint, *, model: str | None = None, **options: Any) -
         long_model=recipe.long_model,
         dry_run=True,
         prune=True,
+        isolate=False,  # nothing is embedded
         **options,
     )
 
 
-def _look_at_vectors(sink: QdrantSink, found: Audit, sample: int) -> list[Record]:
-    """Check every stored vector; return some records, each as likely as another."""
+def _look_at_vectors(sink: QdrantSink, found: Audit, sample: int) -> Mapping[str, Record]:
+    """Check every stored vector; return some records by id, each as likely as another."""
     schema = sink.schema() or Schema(vectors={})
     chosen: list[Record] = []
     draw = random.Random()  # noqa: S311 - chooses a sample, guards nothing
@@ -174,7 +195,7 @@ def _look_at_vectors(sink: QdrantSink, found: Audit, sample: int) -> list[Record
             chosen.append(record)
         elif (at := draw.randrange(found.points)) < sample:
             chosen[at] = record
-    return chosen
+    return {record.id: record for record in chosen}
 
 
 def _flaws(record: Record, schema: Schema) -> Iterator[Flaw]:
@@ -204,42 +225,46 @@ def _metadata(record: Record) -> Mapping[str, Any]:
 
 
 def _embed_anew(
-    embedder: Embedder, records: Sequence[Record], found: Audit, *, least: float
+    embedder: Embedder,
+    pendings: Iterable[Pending],
+    stored: Mapping[str, Record],
+    found: Audit,
+    *,
+    least: float,
 ) -> None:
-    """Compare stored vectors with those that the model gives for the same text now."""
-    found.sampled = len(records)
-    results = embedder.embed([_pending(record) for record in records]) if records else []
-    for record, result in zip(records, results, strict=True):
-        if result.defect is not None:
-            found.flaws.append(_flaw(record, "all", result.defect))
-            continue
-        for name, vector in result.vectors.items():
-            stored = record.vectors.get(name)
-            similarity = 0.0 if stored is None else _similarity(stored, vector)
+    """Compare stored vectors with those that the model gives for the same chunks now."""
+    rest = iter(pendings)
+    while batch := list(islice(rest, _BATCH)):
+        found.sampled += len(batch)
+        for pending, result in zip(batch, embedder.embed(batch), strict=True):
+            _compare(stored[pending.id], result, found, least=least)
+
+
+def _compare(record: Record, result: ChunkVectors, found: Audit, *, least: float) -> None:
+    if result.defect is not None:
+        found.flaws.append(_flaw(record, "all", result.defect))
+        return
+    for name in sorted({*record.vectors, *result.vectors}):
+        stored, given = record.vectors.get(name), result.vectors.get(name)
+        if stored is None:
+            found.flaws.append(_flaw(record, name, "is missing"))
+        elif given is None:
+            found.flaws.append(_flaw(record, name, "is one that the model does not give"))
+        else:
+            similarity = _similarity(stored, given)
             known = found.least_similarity
             found.least_similarity = similarity if known is None else min(known, similarity)
             if similarity < least:
-                fault = f"has cosine {similarity:.4f} to the one that the model gives"
+                fault = f"has similarity {similarity:.4f} to the one that the model gives"
                 found.flaws.append(_flaw(record, name, fault))
 
 
-def _pending(record: Record) -> Pending:
-    """Give a stored chunk as one that wants vectors; its document is its own text."""
-    metadata, text = _metadata(record), str(record.payload["page_content"])
-    source = str(metadata["source"])
-    chunk = Chunk(
-        text=text,
-        start=0,
-        end=len(text),
-        n_tokens=int(metadata["n_tokens"]),
-        context=str(metadata.get("context", "")),
-    )
-    document = Document(text=text, source=source)
-    return Pending(SourceFile(Path(source), source), document, chunk, record.id, metadata)
-
-
 def _similarity(stored: Vector, given: Vector) -> float:
-    """Cosine of two vectors; the least of two multivectors' rows; 0 where the shapes differ."""
+    """Tell how alike two vectors are: 1 where they are the same, 0 where the shapes differ.
+
+    Of dense vectors it is the cosine, of multivectors the least cosine of two rows. A sparse one's
+    length counts too, so its product with the other is divided by the longer one's with itself.
+    """
     if isinstance(stored, SparseVector) or isinstance(given, SparseVector):
         if not (isinstance(stored, SparseVector) and isinstance(given, SparseVector)):
             return 0.0
@@ -247,14 +272,19 @@ def _similarity(stored: Vector, given: Vector) -> float:
     if stored.shape != given.shape:
         return 0.0
     norms = np.linalg.norm(stored, axis=-1) * np.linalg.norm(given, axis=-1)
-    return float(np.min((stored * given).sum(axis=-1) / norms))
+    return _finite(np.min((stored * given).sum(axis=-1) / norms))
 
 
 def _sparse_similarity(stored: SparseVector, given: SparseVector) -> float:
     weights = dict(zip(given.indices.tolist(), given.values.tolist(), strict=True))
     other = np.array([weights.get(index, 0.0) for index in stored.indices.tolist()])
-    norms = np.linalg.norm(stored.values) * np.linalg.norm(given.values)
-    return float(stored.values @ other / norms)
+    longer = max(float(vector.values @ vector.values) for vector in (stored, given))
+    return _finite(stored.values @ other / longer)
+
+
+def _finite(similarity: float) -> float:
+    """Give 0 in place of what comes of a vector that holds NaN, or nothing but zeros."""
+    return float(similarity) if np.isfinite(similarity) else 0.0
 
 
 def _compare_files(options: IngestOptions, found: Audit, progress: Progress) -> None:

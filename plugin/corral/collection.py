@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final
 
 from corral.embedders import Embedder
@@ -17,11 +18,12 @@ from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink, search_params
 
 __all__ = [
     "Collection",
+    "Models",
     "embeddings_for",
     "fingerprint_in",
     "model_options_of",
     "n_candidates",
-    "open_embedder",
+    "open_models",
 ]
 
 _FETCH_TIMES: Final = 4
@@ -67,7 +69,7 @@ class Collection:
             opened.callback(self._sink.close)
             held = fingerprint_in(self._sink, target)
             held.require_tenant(target.tenant, collection=target.collection)
-            self._embedder = open_embedder(
+            self._embedder = open_models(
                 held,
                 opened,
                 collection=target.collection,
@@ -75,7 +77,7 @@ class Collection:
                 model=model,
                 heads=heads,
                 long_model=long_model,
-            )
+            ).for_queries()
             self._close = weakref.finalize(self, opened.pop_all().close)
 
     def nearest(
@@ -131,7 +133,42 @@ class Collection:
         self._close()
 
 
-def open_embedder(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """The models that made a collection, open.
+
+    Args:
+        held: the collection's fingerprint.
+        collection: its name, for errors.
+        recipe: which vectors it has.
+        embeddings: the model.
+        router: with the second one, where there is one.
+    """
+
+    held: Fingerprint
+    collection: str
+    recipe: Recipe
+    embeddings: GGUFEmbeddings
+    router: Router | None
+
+    def for_queries(self) -> Embedder:
+        """Make what computes the vectors of queries.
+
+        Raises:
+            CollectionError: the heads are not those that made the collection.
+        """
+        return self._checked(self.recipe.for_queries(self.embeddings, self.router))
+
+    def for_chunks(self) -> Embedder:
+        """Make what computes the vectors of chunks; as `for_queries`."""
+        return self._checked(self.recipe.embedder(self.embeddings, self.router))
+
+    def _checked(self, embedder: Embedder) -> Embedder:
+        require_same_heads(self.held, embedder, collection=self.collection)
+        return embedder
+
+
+def open_models(
     held: Fingerprint,
     opened: ExitStack,
     *,
@@ -140,8 +177,9 @@ def open_embedder(
     model: str | None = None,
     heads: str | None = None,
     long_model: str | None = None,
-) -> Embedder:
-    """Open what computes the vectors of a collection's queries, as of a text by itself.
+    for_chunks: bool = False,
+) -> Models:
+    """Open the models that made a collection.
 
     Args:
         held: the collection's fingerprint.
@@ -151,16 +189,17 @@ def open_embedder(
         model: as for Collection.
         heads: as for Collection.
         long_model: as for Collection.
+        for_chunks: whether they are to compute the vectors of chunks, too, and not of queries
+            alone, which no document surrounds.
 
     Raises:
-        CollectionError: a model or the heads are not those that made the collection.
+        CollectionError: a model is not the one that made the collection.
         ModelError: a model is not there, or cannot be used.
     """
     recipe = Recipe.of(held, heads=heads, long_model=long_model)
     if embeddings is None:
-        embeddings = embeddings_for(
-            held, collection=collection, model=model, token_rows=recipe.reads_out
-        )
+        token_rows = recipe.token_rows if for_chunks else recipe.reads_out
+        embeddings = embeddings_for(held, collection=collection, model=model, token_rows=token_rows)
         opened.callback(embeddings.close)
     else:
         _require_maker(held, embeddings, collection=collection)
@@ -169,9 +208,9 @@ def open_embedder(
         far = _far_for(held, recipe.long_model, collection=collection)
         opened.callback(far.close)
         router = Router(embeddings, far)
-    embedder = recipe.for_queries(embeddings, router)
-    require_same_heads(held, embedder, collection=collection)
-    return embedder
+    return Models(
+        held=held, collection=collection, recipe=recipe, embeddings=embeddings, router=router
+    )
 
 
 def embeddings_for(

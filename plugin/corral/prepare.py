@@ -241,9 +241,12 @@ class _Comparison:
 
 
 def _mended(held: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what is to stand in the store: what is known now, and what others know of the chunk."""
+    """Give what is to stand in the store: what is known now, and what others know of the chunk.
+
+    The model is named as it was when it made the vector, wherever its file is now.
+    """
     kept = {name: value for name, value in held.items() if name not in _MAY_GO}
-    return {**kept, **metadata}
+    return {**kept, **metadata, "model": held.get("model", metadata["model"])}
 
 
 def payload(text: str, metadata: Mapping[str, Any]) -> dict[str, Any]:

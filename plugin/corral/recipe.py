@@ -103,6 +103,11 @@ class Recipe:
         return self.late or self.reads_out
 
     @property
+    def reads_documents(self) -> bool:
+        """Whether a chunk's vectors depend on its document: by its rows, or by which model's."""
+        return self.late or self.long_model is not None
+
+    @property
     def reads_out(self) -> bool:
         """Whether a chunk has more than its dense vector from the model."""
         return self.multi or self.lexical

@@ -124,6 +124,8 @@ def delete(
 @click.argument("paths", nargs=-1, type=FilePath(path_type=Path, allow_dash=True))
 @target_options
 @click.option("--model", metavar="MODEL", help="Where the collection's model is now, if it moved.")
+@click.option("--heads", metavar="FILE", help="Where its heads file is now, likewise.")
+@click.option("--long-model", metavar="MODEL", help="Where its second model is now, likewise.")
 @selection_options
 @reader_options
 @click.option(
@@ -135,13 +137,15 @@ def delete(
     help="Chunks to embed anew, chosen at random.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(
+def verify(  # noqa: PLR0913, PLR0917 - click passes every option
     paths: tuple[Path, ...],
     path: str | None,
     url: str | None,
     collection: str,
     tenant: str | None,
     model: str | None,
+    heads: str | None,
+    long_model: str | None,
     sample: int,
     *,
     as_json: bool,
@@ -159,6 +163,8 @@ def verify(
         found = audit(
             target,
             model=model,
+            heads=heads,
+            long_model=long_model,
             sample=sample,
             progress=progress,
             **reading_of(paths, reading),
@@ -172,7 +178,7 @@ def verify(
 
 def _print_audit(found: "Audit") -> None:
     least = found.least_similarity
-    nearest = "" if least is None else f", the least similar with cosine {least:.5f}"
+    nearest = "" if least is None else f", the least similarity {least:.5f}"
     rows = {
         "files": f"{found.files:,} compared, {len(found.unread):,} could not be read",
         "chunks": (

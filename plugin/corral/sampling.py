@@ -1,0 +1,113 @@
+"""Stored chunks as an ingest has them before they are embedded: to compute their vectors anew."""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from corral.chunking import ModelTokenizer, make_chunker
+from corral.collection import Models
+from corral.discovery import SourceFile, discover
+from corral.ingest import IngestOptions
+from corral.plugins import load_chunker
+from corral.prepare import Pending, prepare
+from corral.readers.files import Readers
+from corral.readers.registry import suffixes
+from corral.reading import STDIN
+from corral.routing import RoutingChunker
+from corral_chunkers import Chunk, Chunker, Document
+from corral_sinks import Record
+
+__all__ = ["from_files", "from_payload"]
+
+
+def from_payload(record: Record) -> Pending:
+    """Give a stored chunk by its payload; its document is its own text."""
+    metadata, text = _metadata(record), str(record.payload["page_content"])
+    source = str(metadata["source"])
+    chunk = Chunk(
+        text=text,
+        start=0,
+        end=len(text),
+        n_tokens=int(metadata["n_tokens"]),
+        context=str(metadata.get("context", "")),
+    )
+    document = Document(text=text, source=source)
+    return Pending(SourceFile(Path(source), source), document, chunk, record.id, metadata)
+
+
+def from_files(
+    records: Mapping[str, Record],
+    options: IngestOptions,
+    models: Models,
+    *,
+    whole_document: bool,
+) -> Iterator[Pending]:
+    """Read the files of stored chunks and yield those chunks, each in its document.
+
+    What the files have no more is left out, and so is standard input, which is read but once.
+
+    Args:
+        records: the stored chunks by id.
+        options: how an ingest reads and cuts.
+        models: that made the collection.
+        whole_document: whether ids depend on the whole document.
+    """
+    with Readers(
+        options.records,
+        max_bytes=options.max_file_size,
+        seconds=options.reader_seconds,
+        memory=options.reader_memory,
+    ) as readers:
+        for event in prepare(
+            _files_of(records.values(), options),
+            readers=readers,
+            chunker=_chunker(options, models),
+            model_of=lambda _: models.embeddings.model,
+            whole_document=whole_document,
+            stored=lambda _: {},
+            tenant=options.target.tenant,
+        ):
+            if isinstance(event, Pending) and event.id in records:
+                yield event
+
+
+def _files_of(records: Collection[Record], options: IngestOptions) -> list[SourceFile]:
+    wanted = {str(data.get("file", data["source"])) for data in map(_metadata, records)}
+    found = discover(
+        options.paths,
+        options.include,
+        exclude=options.exclude,
+        hidden=options.hidden,
+        no_ignore=options.no_ignore,
+        listed=options.listed,
+        stdin_name=options.stdin_name,
+        suffixes=suffixes(),
+        follow_symlinks=options.follow_symlinks,
+    )
+    return [
+        file
+        for file in found
+        if isinstance(file, SourceFile) and file.source in wanted and file.path != STDIN
+    ]
+
+
+def _chunker(options: IngestOptions, models: Models) -> Chunker:
+    chunker = make_chunker(
+        models.embeddings,
+        name=options.chunker,
+        size=options.chunk_size,
+        unit=options.chunk_size_unit,
+        overlap=options.chunk_overlap,
+        context=options.context,
+        late=options.late,
+        may_exceed=True,
+    )
+    if models.router is None:
+        return chunker
+    far = models.router.far
+    whole = load_chunker("tokens")(ModelTokenizer(far), size=far.max_tokens, overlap=0)
+    return RoutingChunker(chunker, whole, models.router)
+
+
+def _metadata(record: Record) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", record.payload["metadata"])
