@@ -28,6 +28,7 @@ SIZE = 384
 BATCH = 256
 CENTRES = 1000
 SEARCHES = 500
+TELL_SECONDS = 10.0
 WINDOW = 100_000
 """Points whose rates are compared, first and last; a fifth of the points where those are fewer."""
 
@@ -45,11 +46,25 @@ def main() -> None:
     figures = []
     for number in chosen.points:
         command = [sys.executable, __file__, "--in-child", str(number)]
-        child = subprocess.run(command, check=True, capture_output=True, text=True)
+        child = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         figures.append(json.loads(child.stdout))
         print(line(figures[-1]), flush=True)
-    if chosen.out:
-        write(figures, chosen.out)
+        if chosen.out:  # at once: what comes next may take an hour
+            write(figures, chosen.out)
+
+
+class Teller:
+    """Says on standard error now and then how far it is."""
+
+    def __init__(self, what: str) -> None:
+        """Begin to wait."""
+        self._what, self._said = what, time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of how much is done, and of how much."""
+        if time.monotonic() - self._said > TELL_SECONDS:
+            self._said = time.monotonic()
+            print(f"{self._what} {done:,} of {total:,}", file=sys.stderr, flush=True)
 
 
 def clustered(
@@ -78,7 +93,7 @@ def measured(n_points: int) -> dict[str, float]:
             sink.defer_indexing()
             spent = loaded(sink, draw, centres, n_points)
             began = time.perf_counter()
-            sink.optimize()
+            sink.optimize(Teller(f"{n_points:,} points: indexed"))
             built = time.perf_counter() - began
             queries = clustered(draw, centres, SEARCHES)
             times = [searched(sink, query) for query in queries]
@@ -105,6 +120,7 @@ def loaded(
 ) -> list[float]:
     """Seconds that each batch took; making its vectors is not counted."""
     spent = []
+    tell = Teller(f"{n_points:,} points: loaded")
     for start in range(0, n_points, BATCH):
         rows = clustered(draw, centres, min(BATCH, n_points - start))
         records = [record(start + number, row) for number, row in enumerate(rows)]
@@ -113,6 +129,7 @@ def loaded(
         if start // BATCH % 40 == 0:
             sink.flush()
         spent.append(time.perf_counter() - began)
+        tell(start + len(records), n_points)
     return spent
 
 

@@ -292,4 +292,4 @@ def _checked(
         fault = vector_fault(row, params.size, directed=params.distance is models.Distance.COSINE)
         if fault is not None:
             raise SinkError(f"point {point}: its vector {name!r} {fault}.")
-    return vector.tolist() if several else vector
+    return vector.tolist()  # which the engine takes in half the time of an array
