@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -152,7 +154,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
             status, body, headers = 200, json.dumps(files).encode(), {}
         elif path.startswith("/owner/repo/resolve/main/model."):
             status, body = 200, self.server.gguf
-            headers = {"ETag": '"' + "a" * 40 + '"', "X-Repo-Commit": "b" * 40}
+            tag = self.server.tag or hashlib.sha256(body).hexdigest()
+            headers = {"ETag": f'"{tag}"', "X-Repo-Commit": "b" * 40}
         else:
             status, body, headers = 404, b"", {"X-Error-Code": "RepoNotFound"}
         self.send_response(status)
@@ -177,13 +180,14 @@ def resolve_from_hub(tmp_path, tiny):
     """Resolve in a child process, which reads HF_ENDPOINT when it imports huggingface_hub."""
     pytest.importorskip("huggingface_hub")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.gguf = tiny.read_bytes()
+    server.gguf, server.tag = tiny.read_bytes(), None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     base = {
         **os.environ,
         "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
         "HF_HOME": str(tmp_path / "hub"),
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "CORRAL_CACHE": str(tmp_path / "cache"),
     }
 
     def run(ref, **environment):
@@ -196,6 +200,7 @@ def resolve_from_hub(tmp_path, tiny):
             check=False,
         )
 
+    run.server = server
     yield run
     server.shutdown()
     server.server_close()
@@ -227,12 +232,61 @@ def test_a_missing_repository_is_not_found(resolve_from_hub):
     assert "hf:owner/other could not be fetched from the hub: 404" in failed.stderr
 
 
+@pytest.mark.parametrize("damage", [b"", b"more"])
+def test_a_file_that_is_not_what_the_hub_says_is_refused_and_gone(resolve_from_hub, damage):
+    server, whole = resolve_from_hub.server, resolve_from_hub.server.gguf
+    server.tag = hashlib.sha256(whole).hexdigest()
+    server.gguf = whole[:-100] + bytes(100) + damage
+
+    failed = resolve_from_hub("hf:owner/repo:q8_0")
+    found = hashlib.sha256(server.gguf).hexdigest()
+
+    assert failed.returncode == 1
+    assert f"ModelError: hf:owner/repo:q8_0: model.Q8_0.gguf has the hash {found}" in failed.stderr
+    assert f"the hub says {server.tag}" in failed.stderr
+
+    server.gguf = whole
+    again = resolve_from_hub("hf:owner/repo:q8_0")
+    assert again.stdout.strip().endswith("model.Q8_0.gguf"), again.stderr
+
+
+def test_a_file_that_changed_on_the_disk_is_refused_without_the_hub(resolve_from_hub):
+    path = Path(resolve_from_hub("hf:owner/repo:q8_0").stdout.strip())
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+    failed = resolve_from_hub("hf:owner/repo:q8_0", HF_HUB_OFFLINE="1")
+
+    assert "is deleted from the hub's cache" in failed.stderr
+    assert not path.exists()
+
+
+def test_a_small_file_is_checked_by_the_hash_that_git_has_of_it(resolve_from_hub):
+    server = resolve_from_hub.server
+    blob = b"blob %d\0" % len(server.gguf) + server.gguf
+    server.tag = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+    assert resolve_from_hub("hf:owner/repo:q8_0").returncode == 0
+
+    server.tag = "a" * 40
+    assert "the hub says aaaa" in resolve_from_hub("hf:owner/repo:f16").stderr
+
+
+def test_a_mirror_that_gives_no_hash_is_warned_of(resolve_from_hub):
+    resolve_from_hub.server.tag = "of-the-mirror"
+
+    done = resolve_from_hub("hf:owner/repo:q8_0")
+
+    assert done.returncode == 0
+    assert "the hub gives no hash of model.Q8_0.gguf, so it is not checked" in done.stderr
+
+
 class FakeHub:
     """huggingface_hub with a repository of given files, and a cache that may hold one of them."""
 
     def __init__(self, names):
         self.names = names
         self.cached = None
+        self.tag = None
+        self.asked = []
 
     def HfApi(self):  # noqa: N802 - its name
         return self
@@ -253,6 +307,14 @@ class FakeHub:
         if self.cached is not None:
             return str(self.cached / name)
         raise RuntimeError(f"connection to {repo}/{name}\nis gone")
+
+    def hf_hub_url(self, repo, name, *, revision):
+        return f"{repo}@{revision}/{name}"
+
+    def get_hf_file_metadata(self, url):
+        if self.tag is None:
+            raise RuntimeError("no network")
+        return SimpleNamespace(etag=self.tag, url=self.asked.append(url))
 
 
 @pytest.fixture
@@ -281,6 +343,22 @@ def test_without_the_hub_its_cache_is_asked(fake_hub, tmp_path):
     (tmp_path / "sub" / "b.Q8_0.gguf").touch()
 
     assert fetch("hf:owner/repo:Q8_0") == tmp_path / "sub" / "b.Q8_0.gguf"
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_file_that_the_cache_has_no_link_to_is_checked_by_what_the_hub_says(fake_hub, tmp_path):
+    fake_hub.cached = tmp_path / "snapshots" / "c0ffee"
+    file = fake_hub.cached / "sub" / "a.Q4_K.gguf"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"model")
+    fake_hub.tag = hashlib.sha256(b"model").hexdigest()
+    assert fetch("hf:owner/repo:sub/a.Q4_K.gguf") == file
+    assert fake_hub.asked == ["owner/repo@c0ffee/sub/a.Q4_K.gguf"]
+
+    fake_hub.tag = "f" * 64
+    with pytest.raises(ModelError, match="the hub says ffff"):
+        fetch("hf:owner/repo:sub/a.Q4_K.gguf")
+    assert not file.exists()
 
 
 def test_without_the_hub_and_a_cache_the_hubs_failure_is_told(fake_hub):

@@ -1,19 +1,25 @@
-"""The cache folder, and files that are whole or not there."""
+"""The cache folder, files that are whole or not there, and what is in them by hash."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 import secrets
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import platformdirs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["atomic_target", "cache_dir"]
+__all__ = ["SHA256_DIGITS", "atomic_target", "cache_dir", "sha256_of"]
+
+SHA256_DIGITS: Final = 64
+
+_log = logging.getLogger(__name__)
 
 
 def cache_dir() -> Path:
@@ -36,3 +42,24 @@ def atomic_target(target: Path) -> Iterator[Path]:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal, kept until its size or time changes."""
+    stat = path.stat()
+    identity = f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}".encode("utf-8", "surrogateescape")
+    note = cache_dir() / "sha256" / hashlib.sha256(identity).hexdigest()
+    try:
+        known = note.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        known = ""
+    if len(known) == SHA256_DIGITS:
+        return known
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with atomic_target(note) as partial:
+            partial.write_text(found, encoding="ascii")
+    except OSError as error:
+        _log.debug("the SHA-256 of %s is not kept: %s", path, os.strerror(error.errno or 0))
+    return found

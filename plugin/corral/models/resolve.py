@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from corral.errors import GGUFError, ModelError, ModelNotFoundError
 from corral.gguf_header import read_header
 from corral.models.builtin import BUILTINS, pull
-from corral.models.files import atomic_target, cache_dir
+from corral.models.files import sha256_of
 from corral.models.hub import HUB_PREFIX, fetch
 from corral.models.profiles import find_profile
 
@@ -22,9 +19,6 @@ if TYPE_CHECKING:
     from corral.models.profiles import Profile
 
 __all__ = ["ResolvedModel", "resolve"]
-
-_log = logging.getLogger(__name__)
-_SHA256_DIGITS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class ResolvedModel:
     @cached_property
     def sha256(self) -> str:
         """SHA-256 of the whole file in hexadecimal, kept until the file's size or time changes."""
-        return _sha256(self.path)
+        return sha256_of(self.path)
 
 
 def resolve(ref: str) -> ResolvedModel:
@@ -62,7 +56,7 @@ def resolve(ref: str) -> ResolvedModel:
     Raises:
         ModelNotFoundError: Nothing is there under that name, or it could not be fetched.
         GGUFError: The file is no whole GGUF, or holds no weights.
-        ModelError: It is one of several parts.
+        ModelError: It is one of several parts, or is not what the hub says it is.
         UsageError: The user's profiles are not valid.
     """
     path = _locate(ref).absolute()
@@ -109,24 +103,3 @@ def _check_usable(path: Path, header: GGUFHeader) -> None:
             f"{path} is one of {n_parts} parts of a model (split.count). "
             "Put them together with `llama-gguf-split --merge FIRST_PART OUT.gguf`, and give that."
         )
-
-
-def _sha256(path: Path) -> str:
-    """Return a file's SHA-256, from the cache where the file has not changed since."""
-    stat = path.stat()
-    identity = f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}".encode("utf-8", "surrogateescape")
-    note = cache_dir() / "sha256" / hashlib.sha256(identity).hexdigest()
-    try:
-        known = note.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        known = ""
-    if len(known) == _SHA256_DIGITS:
-        return known
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    try:
-        with atomic_target(note) as partial:
-            partial.write_text(found, encoding="ascii")
-    except OSError as error:
-        _log.debug("the SHA-256 of %s is not kept: %s", path, os.strerror(error.errno or 0))
-    return found
