@@ -1,8 +1,8 @@
 """A Qdrant server for tests: the REST calls that corral and langchain-qdrant make, over real HTTP.
 
 Behind it works the real embedded engine. Faults are injected by request, so that what a client does
-about them is tested over a real connection. It is no Qdrant server: gRPC and whatever the
-table of routes does not list are missing.
+about them is tested over a real connection. It is no Qdrant server: whatever the table of
+routes does not list is missing. gRPC is spoken by qdrant_grpc_stand_in.
 """
 
 import json

@@ -26,6 +26,8 @@ _REST_PORT = 6333
 _GRPC_PORT = 6334
 _GRPC_PROBE_SECONDS = 1.0
 _READ_SECONDS = 5
+_GRPC_SECONDS = 60
+"""Over gRPC the client gives up a write after this, whatever time the call itself is given."""
 
 
 class MemoryQdrant(QdrantClient):
@@ -110,6 +112,7 @@ def _connect_server(url: str) -> QdrantClient:
         _log.warning("%s gets the api key unencrypted; an https:// address hides it.", place.name)
     port = parts.port or (443 if parts.scheme == "https" else _REST_PORT)
     secure = parts.scheme == "https"
+    over_grpc = port == _REST_PORT and offers_grpc(f"{parts.hostname}:{_GRPC_PORT}", secure=secure)
     with mapped_errors(place), warnings.catch_warnings():
         # The client's own warning about http:// with a key says less than ours, which is logged.
         warnings.filterwarnings("ignore", "Api key is used with an insecure connection")
@@ -118,10 +121,9 @@ def _connect_server(url: str) -> QdrantClient:
             port=port,
             api_key=place.api_key,
             https=secure,
-            prefer_grpc=port == _REST_PORT
-            and offers_grpc(f"{parts.hostname}:{_GRPC_PORT}", secure=secure),
+            prefer_grpc=over_grpc,
             grpc_port=_GRPC_PORT,
-            timeout=_READ_SECONDS,
+            timeout=_GRPC_SECONDS if over_grpc else _READ_SECONDS,
             check_compatibility=False,
         )
 

@@ -32,6 +32,12 @@ _TRANSIENT_CODES = frozenset(
         grpc.StatusCode.UNKNOWN,
     }
 )
+_SIZE_CODES = frozenset({grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.RESOURCE_EXHAUSTED})
+_SIZE_WORDS = ("larger than max", "message length too large")
+"""Of gRPC's own server and of tonic, which Qdrant's is made of, or a proxy between.
+
+Sources: grpc src/core message_size_filter.cc; tonic src/codec/decode.rs.
+"""
 _KEY_CODES = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
 _FOREIGN_STATUS = frozenset({301, 302, 307, 308, 400, 404, 405, 501})
 _MARKUP_BEGINS = 20
@@ -149,6 +155,8 @@ def _from_grpc(error: grpc.RpcError, place: Place) -> SinkError:
     said = f"gRPC {code.name}: {place.redact(details or error)}"
     if code in _KEY_CODES:
         return _key_error(said, place)
+    if code in _SIZE_CODES and any(words in str(details) for words in _SIZE_WORDS):
+        return TooLargeError(f"{place.name} takes no request of this size ({said}).")
     if code is grpc.StatusCode.UNAVAILABLE:
         return TransientError(f"cannot reach {place.name} ({said}).")
     if code in _TRANSIENT_CODES:
