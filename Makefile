@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip
 INSTALL := $(PIP) install --constraint constraints.txt
 # Comparisons with transformers need the dependency group "reference", which brings torch.
 QUICK := not slow and not server and not reference
+# Files of tests run side by side; the tests of a file share what they set up.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
+	--cov --cov-report=term
 
 .PHONY: help venv lint test test-all demo bench fast clean
 
@@ -23,10 +26,10 @@ lint: $(VENV)/.lint ## ruff and mypy --strict
 	$(BIN)/mypy
 
 test: $(VENV)/.test ## the test suite with its branch coverage gate, in some minutes
-	$(BIN)/python -m pytest --cov --cov-report=term -m "$(QUICK)" $(ARGS)
+	$(PYTEST) -m "$(QUICK)" $(ARGS)
 
 test-all: $(VENV)/.test ## also the slow tests, new random examples, and the server at QDRANT_URL
-	$(BIN)/python -m pytest --hypothesis-profile=searching --cov --cov-report=term $(ARGS)
+	$(PYTEST) --hypothesis-profile=searching $(ARGS)
 
 demo: $(VENV)/.installed ## ingest examples/docs into ./qdrant_data and search it three times
 	$(BIN)/corral model pull minilm

@@ -10,7 +10,7 @@ of what either has.
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,13 +22,15 @@ from corral.chunking import make_chunker
 from corral.discovery import SourceFile
 from corral.late import LateEmbedder
 from corral.prepare import Pending
+from corral.readers.markdown import markdown_document
 from corral_chunkers import Chunk, Document
 
 TOP = 5
-PEER = "RecursiveCharacterTextSplitter"
-OURS = ("auto", "sentences", "tokens", "auto, headings before", "auto, late")
+OURS = ("auto", "auto, nothing before", "auto, late", "sentences", "tokens")
 
 Spans = Sequence[tuple[int, int]]
+Count = Callable[[str], int]
+Split = Callable[[str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +71,55 @@ def mean(scores: Sequence[Score]) -> Score:
     return Score(*(float(np.mean([getattr(s, name) for s in scores])) for name in Score.__slots__))
 
 
-def peer_chunks(embeddings: GGUFEmbeddings, document: Document, size: int) -> Iterator[Chunk]:
+def langchain_splitter(count: Count, room: int) -> Split:
     from langchain_text_splitters import RecursiveCharacterTextSplitter
 
+    return RecursiveCharacterTextSplitter(
+        chunk_size=room, chunk_overlap=0, length_function=count
+    ).split_text
+
+
+def semantic_splitter(count: Count, room: int) -> Split:
+    from semantic_text_splitter import TextSplitter
+
+    return TextSplitter.from_callback(count, room).chunks
+
+
+def semantic_markdown_splitter(count: Count, room: int) -> Split:
+    from semantic_text_splitter import MarkdownSplitter
+
+    return MarkdownSplitter.from_callback(count, room).chunks
+
+
+PEERS = {
+    "RecursiveCharacterTextSplitter": langchain_splitter,
+    "semantic-text-splitter": semantic_splitter,
+    "semantic-text-splitter, Markdown": semantic_markdown_splitter,
+}
+
+
+def peer_chunks(
+    embeddings: GGUFEmbeddings, name: str, document: Document, size: int
+) -> Iterator[Chunk]:
     count = embeddings.sequences("").count
-    splitter = RecursiveCharacterTextSplitter(
-        chunk_size=size - count(""), chunk_overlap=0,
-        length_function=lambda text: count(text) - count(""),
-    )  # fmt: skip
+    around = count("")
+    split = PEERS[name](lambda text: count(text) - around, size - around)
     at = 0
-    for text in splitter.split_text(document.text):
+    for text in split(document.text):
         start = document.text.index(text, at)
         at = start + len(text)
         yield Chunk(text=text, start=start, end=at, n_tokens=count(text))
 
 
 def cut(embeddings: GGUFEmbeddings, name: str, document: Document, size: int) -> list[Chunk]:
-    if name == PEER:
-        return list(peer_chunks(embeddings, document, size))
+    if name in PEERS:
+        return list(peer_chunks(embeddings, name, document, size))
     kind, _, variant = name.partition(", ")
-    context = "headings" if variant == "headings before" else "none"
-    return list(make_chunker(embeddings, name=kind, size=size, context=context).chunk(document))
+    chunker = make_chunker(
+        embeddings, name=kind, size=size, late=variant == "late",
+        context="none" if variant == "nothing before" else None,
+    )  # fmt: skip
+    return list(chunker.chunk(document))
 
 
 def embed(
@@ -149,7 +179,7 @@ def plot(rows: Sequence[Row], target: Path) -> None:
     for axis, size in zip(np.atleast_1d(axes), sizes, strict=True):
         for row in rows:
             if row.size == size:
-                colour = "#a0aec0" if row.chunker == PEER else "#2b6cb0"
+                colour = "#a0aec0" if row.chunker in PEERS else "#2b6cb0"
                 axis.scatter(row.score.recall, row.score.iou, color=colour)
                 axis.annotate(row.chunker, (row.score.recall, row.score.iou), fontsize=7)
         axis.set(title=f"{size} tokens, top {TOP}", xlabel="recall", ylabel="IoU")
@@ -166,7 +196,7 @@ def main() -> None:
     lines = (chosen.data / "questions.jsonl").read_text("utf-8").splitlines()
     questions = [json.loads(line) for line in lines]
     documents = {
-        name: Document(text=(chosen.data / name).read_text("utf-8"), source=name, format="markdown")
+        name: markdown_document((chosen.data / name).read_text("utf-8"), name)
         for name in sorted({question["corpus"] for question in questions})
     }
     with GGUFEmbeddings("minilm", token_rows=True) as embeddings:
@@ -174,7 +204,7 @@ def main() -> None:
         rows = [
             measure(embeddings, name, size, documents, questions, asked)
             for size in chosen.sizes
-            for name in (PEER, *OURS)
+            for name in (*PEERS, *OURS)
         ]
     show(rows)
     if chosen.out:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from corral.chunking import ModelTokenizer, make_chunker
 from corral.cli import corral
 from corral.errors import CollectionError, UsageError
 from corral.ingest import IngestOptions, ingest
+from corral.readers.markdown import markdown_document
 from corral_chunkers import Document
+from corral_chunkers.headings import wiki_headings
 from corral_sinks import SinkOptions
 from corral_sinks.qdrant import connect
 
@@ -72,9 +75,9 @@ def embeddings():
         yield opened
 
 
-def cut(embeddings, text, *, format="text", **options):  # noqa: A002 - the document's name for it
+def cut(embeddings, text, *, format="text", context="none", **options):  # noqa: A002 - the document's name for it
     document = Document(text=text, source="a", format=format)
-    chunks = list(make_chunker(embeddings, **options).chunk(document))
+    chunks = list(make_chunker(embeddings, context=context, **options).chunk(document))
     assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
     return chunks
 
@@ -214,7 +217,7 @@ def target(tmp_path):
 
 
 def run(folder, target, **options):
-    settings = {"model": str(BERT.path), "chunk_size": 60, "context": "headings", **options}
+    settings = {"model": str(BERT.path), "chunk_size": 60, **options}
     return ingest(
         IngestOptions(paths=[folder], target=target, **settings), progress=lambda *_, **__: None
     )
@@ -241,6 +244,87 @@ def test_chunks_with_and_without_context_do_not_mix(folder, target):
     run(folder, target)
     with pytest.raises(CollectionError, match=r"chunker\.context"):
         run(folder, target, context="none")
+
+
+@pytest.mark.parametrize(
+    ("options", "context"),
+    [
+        ({}, "Sheep > Fences\n\n"),
+        ({"context": "headings"}, "Sheep > Fences\n\n"),
+        ({"name": "tokens"}, "Sheep > Fences\n\n"),
+        ({"context": "none"}, ""),
+        ({"late": True}, ""),
+    ],
+)
+def test_headings_are_read_before_a_chunk_but_where_the_document_is(embeddings, options, context):
+    chunker = make_chunker(embeddings, size=60, **options)
+    *_, last = chunker.chunk(markdown_document(MARKDOWN, "a"))
+    assert last.heading_path == ("Sheep", "Fences")
+    assert last.context == context
+
+
+class Lines:
+    """A chunker of another's, that knows of no contexts."""
+
+    def __init__(self, tokenizer, *, size, overlap):
+        pass
+
+
+def test_a_chunker_that_knows_no_contexts_is_taken_without(embeddings, monkeypatch):
+    monkeypatch.setattr("corral.chunking.load_chunker", lambda _: Lines)
+    assert isinstance(make_chunker(embeddings, name="lines"), Lines)
+    with pytest.raises(UsageError, match="'lines' puts no context before its chunks"):
+        make_chunker(embeddings, name="lines", context="headings")
+
+
+def test_a_title_that_is_a_heading_stands_over_its_own_part_alone(embeddings):
+    document = Document(
+        text=f"# Sheep\n\n{' '.join(SENTENCES[:2])}\n\n# Goats\n\n{' '.join(SENTENCES[2:])}\n",
+        source="a",
+        format="markdown",
+        title="Sheep",
+    )
+    chunker = make_chunker(embeddings, size=44)
+    for title, contexts in (
+        ("Sheep", {"Sheep\n\n", "Goats\n\n"}),
+        ("Farm", {"Farm > Sheep\n\n", "Farm > Goats\n\n"}),
+    ):
+        found = chunker.chunk(replace(document, title=title))
+        assert {chunk.context for chunk in found} == contexts
+
+
+WIKI = " = Sheep = \n They graze . \n = = Wool = = \n It is shorn in June . \n=== no ==\n"
+
+
+@pytest.mark.parametrize("format", ["markdown", "text"])
+def test_headings_of_a_wiki_are_found_in_a_text_that_has_no_others(embeddings, format):  # noqa: A002 - the document's name for it
+    chunks = cut(embeddings, WIKI, format=format, size=40)
+    assert [(chunk.start, chunk.heading_path) for chunk in chunks] == [
+        (1, ("Sheep",)),
+        (WIKI.index("= = Wool"), ("Sheep", "Wool")),
+    ]
+    mixed = cut(embeddings, "# Goats\n" + WIKI, format="markdown", size=200)
+    assert {chunk.heading_path for chunk in mixed} == {("Goats",)}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("= A =", (1, "A")),
+        ("====== a = b ======", (6, "a = b")),
+        ("\t==A==  \r", (2, "A")),
+        ("= A", None),
+        ("== A =", None),
+        ("======= A =======", None),
+        ("= =", None),
+        ("=====", None),
+        ("= " + "a" * 300 + " =", None),
+        ("x = 1 =", None),
+    ],
+)
+def test_a_wikis_heading_stands_between_as_many_signs_on_both_sides(line, found):
+    (one,) = wiki_headings("first\n" + line + "\nlast\n") or (None,)
+    assert one is None if found is None else (one.level, one.text) == found
 
 
 def test_context_and_late_chunking_do_not_go_together(embeddings):

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -129,11 +130,14 @@ class TestAStrangersReader:
         with Readers(seconds=0.1) as readers, pytest.raises(ReadError, match="died of SIGXCPU"):
             read(readers, write("x.odd", "spin"))
 
-    def test_what_documents_wait_for_us_is_not_its_time(self, write):
-        with Readers(seconds=1.5) as readers:
+    def test_what_documents_wait_for_us_is_not_its_time(self, write, monkeypatch):
+        waited = 0.0
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + waited)
+        monkeypatch.setattr(process_module, "time", clock)
+        with Readers(seconds=60) as readers:
             documents = readers.read(write("x.odd", "ok"), "x.odd")
             next(documents)
-            time.sleep(2)
+            waited = 100.0
             assert list(documents) == []
 
     def test_a_file_that_is_left_half_read_disturbs_no_other(self, readers, write):

@@ -1,4 +1,4 @@
-"""Where the headings of a Markdown text stand."""
+"""Where the headings of a text stand: those of Markdown, and those of a wiki."""
 
 import re
 from collections.abc import Iterator
@@ -12,9 +12,20 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 
 from corral_chunkers.contract import Heading
 
-__all__ = ["MarkdownOutline", "line_offsets", "markdown_outline", "parse_markdown"]
+__all__ = [
+    "MarkdownOutline",
+    "line_offsets",
+    "markdown_outline",
+    "parse_markdown",
+    "wiki_headings",
+]
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_WIKI: Final = re.compile(
+    r"^[ \t]*(?P<left>=(?:[ \t]?=){0,5})[ \t]*(?P<text>[^=\s](?:[^\r\n]{0,198}[^=\s])?)[ \t]*"
+    r"(?P<right>=(?:[ \t]?=){0,5})[ \t]*(?=[\r\n]|\Z)",
+    re.MULTILINE,
+)
 
 
 class MarkdownOutline(NamedTuple):
@@ -31,13 +42,29 @@ class MarkdownOutline(NamedTuple):
 
 
 def markdown_outline(text: str) -> MarkdownOutline:
-    """Find the headings of a text, by the rules of CommonMark.
+    """Find the headings of a text, by the rules of CommonMark; of a wiki, where it has none.
 
     Source: https://spec.commonmark.org, with the front matter of Pandoc and Jekyll.
     """
     tokens, starts = parse_markdown(text), line_offsets(text)
     front = next((token.content for token in tokens if token.type == "front_matter"), "")
-    return MarkdownOutline(tuple(_headings(tokens, starts)), front)
+    return MarkdownOutline(tuple(_headings(tokens, starts)) or wiki_headings(text), front)
+
+
+def wiki_headings(text: str) -> tuple[Heading, ...]:
+    """Find the lines that stand between as many equals signs on both sides, one to six.
+
+    Many plain texts have such headings: exports of wikis, and corpora made of them, where the
+    signs may stand apart (" = = Plot = = ").
+
+    Source: https://www.mediawiki.org/wiki/Help:Formatting, "Section headings".
+    """
+    found = ((line, line["left"].count("=")) for line in _WIKI.finditer(text))
+    return tuple(
+        Heading(line.start("left"), level, line["text"])
+        for line, level in found
+        if line["right"].count("=") == level
+    )
 
 
 def parse_markdown(text: str) -> list[Token]:

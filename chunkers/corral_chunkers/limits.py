@@ -29,13 +29,15 @@ class Context(NamedTuple):
 class Contexts:
     """The title of a document and the headings over an offset, as a line to read before a chunk.
 
-    Where a line is longer than a quarter of what a chunk has for text, its outermost parts go.
+    A title that is one of the headings stands over the chunks below that heading alone. Where a
+    line is longer than a quarter of what a chunk has for text, its outermost parts go.
     """
 
     def __init__(self, limits: "Limits", document: Document) -> None:
         """Make the contexts of one document."""
         self._limits = limits
-        self._title = (document.title,) if document.title else ()
+        is_heading = any(heading.text == document.title for heading in document.headings)
+        self._title = (document.title,) if document.title and not is_heading else ()
         self._made: dict[tuple[str, ...], Context] = {}
 
     def of(self, heading_path: tuple[str, ...]) -> Context:
@@ -45,9 +47,7 @@ class Contexts:
         return self._made[heading_path]
 
     def _make(self, heading_path: tuple[str, ...]) -> Context:
-        parts = heading_path
-        if self._title != heading_path[:1]:  # the first heading is often the title
-            parts = self._title + heading_path
+        parts = self._title + heading_path
         for first in range(len(parts)):
             text = " > ".join(parts[first:]) + "\n\n"
             n_tokens = self._limits.count_alone(text)

@@ -98,7 +98,7 @@ class MarkdownChunker(StructuredChunker):
     whole where they fit; else code and tables are cut between lines, lists between items.
     """
 
-    algorithm: ClassVar[int] = 1
+    algorithm: ClassVar[int] = 2
 
     def read(self, document: Document) -> tuple[Document, Structure]:
         """Return the document with its headings, and its blocks."""

@@ -1,9 +1,11 @@
 """Chunks of whole paragraphs; of whole sentences where a paragraph does not fit; and so on."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 from corral_chunkers.contract import Document
 from corral_chunkers.cutting import Structure
+from corral_chunkers.headings import wiki_headings
 from corral_chunkers.prose import Prose
 from corral_chunkers.structured import StructuredChunker
 
@@ -18,8 +20,10 @@ class RecursiveChunker(StructuredChunker):
     spaces too.
     """
 
-    algorithm: ClassVar[int] = 1
+    algorithm: ClassVar[int] = 2
 
     def read(self, document: Document) -> tuple[Document, Structure]:
-        """Return the document as it is, and its paragraphs."""
+        """Return the document with its headings, and its paragraphs."""
+        if document.format == "text" and not document.headings:
+            document = replace(document, headings=wiki_headings(document.text))
         return document, Prose(document.text, document.headings)

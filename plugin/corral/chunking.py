@@ -38,7 +38,7 @@ def make_chunker(
     size: int | None = None,
     unit: str | None = None,
     overlap: int = 0,
-    context: str = "none",
+    context: str | None = None,
     late: bool = False,
     may_exceed: bool = False,
 ) -> Chunker:
@@ -51,7 +51,8 @@ def make_chunker(
         unit: what the size is counted in, as "tiktoken:cl100k_base", where the model's limit holds
             besides; None counts the model's own tokens, prefix and special tokens included.
         overlap: tokens of a chunk that repeat the end of the one before.
-        context: what the model reads before each chunk: "none" or "headings".
+        context: what the model reads before each chunk: "none" or "headings"; None takes the
+            headings, where chunks are read one by one and the chunker knows of contexts.
         late: whether chunks are pooled from a pass over the whole document.
         may_exceed: whether the user has said what is to become of chunks over the model's limit.
 
@@ -60,6 +61,10 @@ def make_chunker(
         ChunkerError: the chunker cannot meet the settings.
     """
     limit = embeddings.max_tokens
+    make = load_chunker(name)
+    knows_contexts = "context" in inspect.signature(make).parameters
+    if context is None:
+        context = "headings" if knows_contexts and not late else "none"
     if late and context != "none":
         raise UsageError(
             f"context {context!r} is read before each chunk, and late chunking reads whole "
@@ -73,10 +78,9 @@ def make_chunker(
             f"Set --chunk-size {limit}, or say with --over-length what is to become of longer "
             "chunks"
         )
-    make = load_chunker(name)
     options: dict[str, str] = {}
     if context != "none":
-        if "context" not in inspect.signature(make).parameters:
+        if not knows_contexts:
             raise UsageError(
                 f"the chunker {name!r} puts no context before its chunks. Take another chunker, "
                 "or no context"

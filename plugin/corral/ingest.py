@@ -82,7 +82,7 @@ class IngestOptions:
             model's tokens.
         chunk_overlap: tokens of a chunk that repeat the end of the one before.
         context: what the model reads before each chunk: "none", or "headings" for the title and
-            the headings over it.
+            the headings over it; None takes the headings, but with `late`.
         sparse: options of a sparse vector for BM25 beside the dense one (language, tokenizer,
             ascii_folding); None makes none.
         indexes: metadata fields to index, and the type of each.
@@ -126,7 +126,7 @@ class IngestOptions:
     chunk_size: int | None = None
     chunk_size_unit: str | None = None
     chunk_overlap: int = 0
-    context: str = "none"
+    context: str | None = None
     indexes: Mapping[str, str] = field(default_factory=dict)
     sparse: Mapping[str, Any] | None = None
     short_dim: int | None = None

@@ -36,7 +36,7 @@ def chunk(
     chunk_size: int | None,
     chunk_size_unit: str | None,
     chunk_overlap: int,
-    context: str,
+    context: str | None,
     *,
     as_json: bool,
 ) -> None:

@@ -158,7 +158,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
     chunk_size: int | None,
     chunk_size_unit: str | None,
     chunk_overlap: int,
-    context: str,
+    context: str | None,
     report_file: Path | None,
     metrics_file: Path | None,
     verbose: int,

@@ -53,9 +53,7 @@ def chunk_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--context",
             type=click.Choice(["none", "headings"]),
-            default="none",
-            show_default=True,
-            help="What the model reads before each chunk.",
+            help="What the model reads before each chunk.  [default: headings; none with --late]",
         ),
         click.option(
             "--chunk-overlap",
