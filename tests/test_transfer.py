@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -164,6 +165,114 @@ def test_a_file_brings_everything_back(folder, tmp_path, end):
     same(folder, back)
     assert restore(file, back, tell=ignore).present == 601
     assert [one.name for one in tmp_path.iterdir() if "new" in one.name] == []
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".parquet"])
+def test_an_import_that_broke_off_goes_on_and_counts(folder, server, tmp_path, end):
+    file = tmp_path / f"docs{end}"
+    export(folder, file, tell=ignore)
+    there = SinkOptions(collection="docs", url=server.url)
+
+    def tell(done, _):
+        if done == 256:
+            server.fail(status=400, words="disk is full")
+
+    with pytest.raises(IncompleteRunError, match=r"disk is full.*\n256 records are there"):
+        restore(file, there, tell=tell)
+    again = restore(file, there, tell=ignore)
+    assert (again.written, again.present, again.points) == (345, 256, 601)
+    same(folder, there)
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".parquet"])
+def test_an_export_that_is_killed_leaves_no_file_of_that_name_and_the_next_one_is_whole(
+    folder, tmp_path, end
+):
+    file = tmp_path / f"docs{end}"
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from corral.transfer import export\n"
+        "from corral_sinks import SinkOptions\n"
+        "kill = lambda done, _: done < 400 or os.kill(os.getpid(), signal.SIGKILL)\n"
+        "export(SinkOptions(collection='docs', path=sys.argv[1]), Path(sys.argv[2]), tell=kill)\n"
+    )
+    child = subprocess.run([sys.executable, "-c", code, folder.path, file], check=False)
+    assert child.returncode == -9
+    assert not file.exists()
+    assert export(folder, file, tell=ignore) == 601
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == [file.name]
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".parquet"])
+def test_a_file_that_lost_its_end_is_not_taken_for_a_whole_one(folder, tmp_path, end):
+    file = tmp_path / f"docs{end}"
+    export(folder, file, tell=ignore)
+    raw = file.read_bytes()
+    target = SinkOptions(collection="back", path=str(tmp_path / "db"))
+    for cut in (len(raw) - 1 - raw[:-1].rfind(b"\n"), 7, len(raw) // 2):
+        file.write_bytes(raw[:-cut])
+        with pytest.raises(SinkError, match="600 of 601 records|damaged|cannot read"):
+            restore(file, target, tell=ignore)
+        with closing(QdrantSink(target)) as sink:
+            assert sink.schema() is None
+
+
+def test_a_file_that_is_damaged_further_on_says_how_much_is_there(folder, tmp_path):
+    file = tmp_path / "docs.jsonl"
+    export(folder, file, tell=ignore)
+    lines = file.read_bytes().splitlines(keepends=True)
+    bad = {"id": record(0).id, "vectors": {"dense": 7}, "payload": {}}
+    lines[500] = json.dumps(bad).encode() + b"\n"
+    file.write_bytes(b"".join(lines))
+    target = SinkOptions(collection="back", path=str(tmp_path / "db"))
+    with pytest.raises(IncompleteRunError, match=r"(?s)dense.*shape \(\).*256 records are there"):
+        restore(file, target, tell=ignore)
+    lines[500] = json.dumps({"id": record(0).id, "payload": {}}).encode() + b"\n"
+    file.write_bytes(b"".join(lines))
+    with pytest.raises(IncompleteRunError, match=r"damaged.*\n256 records are there"):
+        restore(file, target, tell=ignore)
+
+
+def test_a_collection_that_changes_meanwhile_is_not_exported(folder, tmp_path, monkeypatch):
+    count = QdrantSink.count
+    monkeypatch.setattr(QdrantSink, "count", lambda self: count(self) + 1)
+    with pytest.raises(SinkError, match="601 records were read of a collection that has 602"):
+        export(folder, tmp_path / "docs.jsonl", tell=ignore)
+    assert not list(tmp_path.glob("*docs*"))
+
+
+def of_tenant(number, tenant):
+    metadata = {"source": "a.md", "tenant": tenant}
+    return record(number, payload={"page_content": "text", "metadata": metadata})
+
+
+def test_a_tenants_records_alone_are_copied_written_and_brought(folder, server, tmp_path):
+    whole = SinkOptions(collection="shared", path=folder.path)
+    with closing(QdrantSink(whole)) as sink:
+        sink.create(replace(SCHEMA, tenants=True))
+        sink.upsert([of_tenant(number, "anna" if number < 3 else "ben") for number in range(5)])
+    anna = replace(whole, tenant="anna")
+    there = SinkOptions(collection="shared", url=server.url, tenant="anna")
+    assert copy(anna, there, tell=ignore).points == 3
+    with closing(QdrantSink(replace(there, tenant=None))) as sink:
+        assert sink.count() == 3
+        assert sink.schema().tenants
+    assert export(anna, tmp_path / "anna.jsonl", tell=ignore) == 3
+    export(whole, tmp_path / "all.parquet", tell=ignore)
+    back = SinkOptions(collection="back", path=folder.path, tenant="ben")
+    assert restore(tmp_path / "all.parquet", back, tell=ignore).points == 2
+    with closing(QdrantSink(replace(back, tenant=None))) as sink:
+        assert sink.count() == 2
+    nobody = replace(folder, tenant="anna")
+    export(folder, tmp_path / "docs.jsonl", tell=ignore)
+    for run in (
+        lambda: copy(nobody, there, tell=ignore),
+        lambda: export(nobody, tmp_path / "x.jsonl", tell=ignore),
+        lambda: restore(tmp_path / "docs.jsonl", back, tell=ignore),
+    ):
+        with pytest.raises(CollectionError, match="no tenants, so there are none of"):
+            run()
 
 
 def test_other_programs_read_the_parquet_file(folder, tmp_path):

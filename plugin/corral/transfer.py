@@ -3,10 +3,10 @@
 Vectors, payloads, ids, schema and fingerprint stay as they are, and nothing is embedded.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -88,16 +88,12 @@ def copy(source: SinkOptions, target: SinkOptions, *, tell: Tell) -> Moved:
         SinkError: a store cannot be used.
     """
     with closing(QdrantSink(source)) as there, closing(QdrantSink(target)) as here:
-        schema = there.schema()
-        if schema is None:
-            raise CollectionError(
-                f"there is no collection {source.collection!r} at {source.url or source.path}"
-            )
-        return _fill(here, target, schema, there.records(), there.count(), tell)
+        schema = _schema_of(there, source)
+        return _fill(here, target, schema, _all_of(there), there.count(), tell)
 
 
 def export(source: SinkOptions, file: Path, *, tell: Tell) -> int:
-    """Write a collection into a new file, of the form that its name ends in.
+    """Write a collection into a new file, of the form that its name ends in, whole or not at all.
 
     Returns:
         Records that it holds.
@@ -112,13 +108,54 @@ def export(source: SinkOptions, file: Path, *, tell: Tell) -> int:
     if file.exists():
         raise UsageError(f"{file} is there already; delete it, or give another name")
     with closing(QdrantSink(source)) as there:
-        schema = there.schema()
-        if schema is None:
-            raise CollectionError(
-                f"there is no collection {source.collection!r} at {source.url or source.path}"
-            )
+        schema = _schema_of(there, source)
         total = there.count()
-        return form.write(file, schema, _told(there.records(), total, tell))
+        return form.write(file, schema, _told(_all_of(there), total, tell))
+
+
+def _schema_of(there: QdrantSink, source: SinkOptions) -> Schema:
+    """Give the schema of a collection that is to be read.
+
+    Raises:
+        CollectionError: there is none, or it knows no tenants and one is named.
+    """
+    place = f"collection {source.collection!r} at {source.url or source.path}"
+    schema = there.schema()
+    if schema is None:
+        raise CollectionError(f"there is no {place}")
+    _require_tenants(schema, source.tenant, place)
+    return schema
+
+
+def _require_tenants(schema: Schema, tenant: str | None, place: str) -> None:
+    if tenant is not None and not schema.tenants:
+        raise CollectionError(
+            f"the records of {place} belong to no tenants, so there are none of {tenant!r}; leave "
+            "the tenant out"
+        )
+
+
+def _tenant_of(record: Record) -> object:
+    metadata = record.payload.get("metadata")
+    return metadata.get("tenant") if isinstance(metadata, Mapping) else None
+
+
+def _all_of(there: QdrantSink) -> Iterator[Record]:
+    """Yield a collection's records, and see in the end that none was left out.
+
+    Raises:
+        SinkError: there are more or fewer than were read.
+    """
+    n_records = 0
+    for record in there.records():
+        yield record
+        n_records += 1
+    held = there.count()
+    if n_records != held:
+        raise SinkError(
+            f"{n_records:,} records were read of a collection that has {held:,}: another run "
+            "writes to it. Wait for its end, and run the same command again."
+        )
 
 
 def _told(records: Iterator[Record], total: int, tell: Tell) -> Iterator[Record]:
@@ -130,16 +167,28 @@ def _told(records: Iterator[Record], total: int, tell: Tell) -> Iterator[Record]
 def restore(file: Path, target: SinkOptions, *, tell: Tell) -> Moved:
     """Bring a file that `export` wrote into a collection; resumes as `copy` does.
 
+    Args:
+        file: of the form that its name ends in.
+        target: where the collection is to be; with a tenant, its records alone are brought.
+        tell: is told how far it is.
+
     Raises:
         UsageError: the form is unknown.
-        CollectionError: another collection is in the target.
-        IncompleteRunError: the store failed on the way; what was acknowledged stays.
+        CollectionError: another collection is in the target, or the file knows no tenants.
+        IncompleteRunError: the store failed on the way, or the file is damaged; what was
+            acknowledged stays.
         SinkError: the store cannot be used, or the file cannot be read.
         ImportError: pyarrow is not installed, for Parquet.
     """
     form = _form(file)
     with closing(QdrantSink(target)) as here, form.read(file) as (schema, records):
-        return _fill(here, target, schema, records, None, tell)
+        _require_tenants(schema, target.tenant, str(file))
+        wanted = (
+            record
+            for record in records
+            if target.tenant is None or _tenant_of(record) == target.tenant
+        )
+        return _fill(here, target, schema, wanted, None, tell)
 
 
 def _form(file: Path) -> _Format:
@@ -158,10 +207,12 @@ def _fill(
     tell: Tell,
 ) -> Moved:
     """Make the collection where there is none, write what it lacks, and count."""
+    batches = iter(lambda: list(islice(records, _BATCH)), [])
+    first = next(batches, [])  # of a file that cannot be read, no collection is made
     _settle(here, target, schema)
     done = written = 0
     try:
-        while batch := list(islice(records, _BATCH)):
+        for batch in chain([first] if first else [], batches):
             held = here.payloads([record.id for record in batch])
             missing = [record for record in batch if held.get(record.id) != record.payload]
             here.upsert(missing)
@@ -173,7 +224,8 @@ def _fill(
         points = here.count()
     except SinkError as error:
         raise IncompleteRunError(
-            f"{error}\n{done:,} records are there; run the same command again to go on from there."
+            f"{error}\n{done:,} records are there; once that is mended, the same command goes on "
+            "from there."
         ) from error
     if points < done:
         raise IncompleteRunError(

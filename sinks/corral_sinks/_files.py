@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from corral_sinks import SinkError
 
-__all__ = ["collection_name", "replace", "sync_folder"]
+__all__ = ["collection_name", "reading", "replace", "sync_folder", "whole_file"]
 
 _FORBIDDEN = frozenset('<>:"/\\|?*\x7f') | {chr(code) for code in range(32)}
 _LONGEST = 200
@@ -37,13 +39,44 @@ def collection_name(given: str) -> str:
 
 def replace(file: Path, content: bytes) -> None:
     """Write a file so that after a power cut it holds either the old content or the new."""
-    beside = file.with_name(f".{file.name}.new")
-    with beside.open("wb") as handle:
+    with whole_file(file) as handle:
         handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-    beside.replace(file)
+
+
+@contextlib.contextmanager
+def whole_file(file: Path) -> Iterator[BinaryIO]:
+    """Open a file to write that gets its name once the block is through; else nothing is left."""
+    beside = file.with_name(f".{file.name}.new")
+    try:
+        with beside.open("wb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
     sync_folder(file.parent)
+
+
+@contextlib.contextmanager
+def reading(file: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Say what a file that is read in the block does not hold, or why it cannot be read.
+
+    Args:
+        file: that is read.
+        errors: of the library that reads it.
+
+    Raises:
+        SinkError: in place of an OSError, of one of those errors, and of what comes of content
+            that is not as it should be.
+    """
+    unread: tuple[type[Exception], ...] = (OSError, *errors)
+    try:
+        yield
+    except unread as error:
+        raise SinkError(f"cannot read {file}: {error}.") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise SinkError(f"{file} is damaged or not corral's: {error!r}.") from error
 
 
 def sync_folder(folder: Path) -> None:

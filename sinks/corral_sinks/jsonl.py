@@ -1,8 +1,9 @@
 """Records into a file of JSON lines: the smallest sink that keeps the law, for export and audit.
 
-A collection is the file `COLLECTION.jsonl`. Its first line is `{"corral_jsonl": 2, "schema": ...}`;
-each further line is a record, `{"id", "vectors", "payload"}`, or a deletion, `{"id", "deleted"}`;
-of several lines for one id the last holds. `optimize` and `close` leave one line for each record.
+A collection is the file `COLLECTION.jsonl`. Its first line is `{"corral_jsonl": 2, "schema": ...}`,
+in an exported file with the number of its `records`; each further line is a record, `{"id",
+"vectors", "payload"}`, or a deletion, `{"id", "deleted"}`; of several lines for one id the last
+holds. `optimize` and `close` leave one line for each record.
 """
 
 import json
@@ -28,13 +29,15 @@ from corral_sinks import (
     Vector,
 )
 from corral_sinks._checks import check_payload, check_record, file_of
-from corral_sinks._files import collection_name, sync_folder
+from corral_sinks._files import collection_name, reading, sync_folder, whole_file
 from corral_sinks._lock import OwnerLock
 from corral_sinks._schemas import schema_from
 
 __all__ = ["JsonlSink", "read_jsonl", "write_jsonl"]
 
 _VERSION = 2
+_MOST_RECORDS = 10**15
+"""Holds the place of their number in the first line until it is known."""
 
 
 class JsonlSink:
@@ -284,20 +287,18 @@ def write_jsonl(file: Path, schema: Schema, records: Iterable[Record]) -> int:
         SinkError: the file cannot be written.
     """
     n_records = 0
-    beside = file.with_name(f".{file.name}.new")
+    unknown = _line({**_header(schema), "records": _MOST_RECORDS})
     try:
-        with beside.open("wb") as new:
-            new.write(_line(_header(schema)))
+        with whole_file(file) as new:
+            new.write(unknown)
             for record in records:
                 new.write(_line(_entry(record)))
                 n_records += 1
-            new.flush()
-            os.fsync(new.fileno())
-        beside.replace(file)
+            known = _line({**_header(schema), "records": n_records})
+            new.seek(0)
+            new.write(known[:-1].ljust(len(unknown) - 1) + b"\n")
     except OSError as error:
         raise SinkError(f"cannot write {file}: {error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return n_records
 
 
@@ -306,28 +307,36 @@ def read_jsonl(file: Path) -> Iterator[tuple[Schema, Iterator[Record]]]:
     """Open a file of the sink's form, and give its schema and its records in their order.
 
     Raises:
-        SinkError: it cannot be read, or is not of that form.
+        SinkError: it cannot be read, is not of that form, or lacks its end.
     """
-    try:
-        with file.open("rb") as lines:
-            schema = _read_header(lines.readline(), file)
-            yield schema, map(_record, map(json.loads, _last_lines(lines)))
-    except OSError as error:
-        raise SinkError(f"cannot read {file}: {error}.") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise SinkError(f"{file} is damaged or not corral's: {error!r}.") from error
+    with reading(file):
+        lines = file.open("rb")
+    with lines:
+        with reading(file):
+            head = lines.readline()
+            schema = _read_header(head, file)
+            least = json.loads(head).get("records", 0)
+        yield schema, _records(lines, file, least=least)
 
 
-def _last_lines(lines: BinaryIO) -> Iterator[bytes]:
+def _records(lines: BinaryIO, file: Path, *, least: int) -> Iterator[Record]:
+    with reading(file):
+        yield from map(_record, map(json.loads, _last_lines(lines, file, least=least)))
+
+
+def _last_lines(lines: BinaryIO, file: Path, *, least: int) -> Iterator[bytes]:
     """Yield the line that holds for each id: the last one, unless it is a deletion."""
     at: dict[str, int] = {}
-    offset = lines.tell()
+    offset, n_lines = lines.tell(), 0
     for line in lines:
+        n_lines += 1
         entry = json.loads(line)
         at.pop(entry["id"], None)
         if "deleted" not in entry:
             at[entry["id"]] = offset
         offset += len(line)
+    if n_lines < least:
+        raise SinkError(f"{file} ends after {n_lines:,} of {least:,} records: it is not whole.")
     for offset in at.values():
         lines.seek(offset)
         yield lines.readline()

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from corral_sinks import Record, Schema, SinkError, SparseVector, Vector
+from corral_sinks._files import reading, whole_file
 from corral_sinks._schemas import schema_from
 
 try:
@@ -44,18 +45,17 @@ def write_parquet(file: Path, schema: Schema, records: Iterable[Record]) -> int:
     """
     columns = _columns(schema)
     n_records = 0
-    beside = file.with_name(f".{file.name}.new")
     rest = iter(records)
     try:
-        with parquet.ParquetWriter(beside, columns, compression="zstd") as writer:
+        with (
+            whole_file(file) as new,
+            parquet.ParquetWriter(new, columns, compression="zstd") as writer,
+        ):
             while rows := [_row(record, columns) for record in islice(rest, _ROWS)]:
                 writer.write_table(pa.Table.from_pylist(rows, schema=columns))
                 n_records += len(rows)
-        beside.replace(file)
     except (OSError, pa.ArrowException) as error:
         raise SinkError(f"cannot write {file}: {error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return n_records
 
 
@@ -88,24 +88,24 @@ def read_parquet(file: Path) -> Iterator[tuple[Schema, Iterator[Record]]]:
     Raises:
         SinkError: it cannot be read, or was not written by corral.
     """
-    try:
-        with parquet.ParquetFile(file) as opened:
-            found = (opened.schema_arrow.metadata or {}).get(_SCHEMA_KEY)
-            if found is None:
-                raise SinkError(f"{file} was not written by corral: it holds no {_SCHEMA_KEY!r}.")
-            yield schema_from(json.loads(found)), _records(opened)
-    except (OSError, pa.ArrowException) as error:
-        raise SinkError(f"cannot read {file}: {error}.") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise SinkError(f"{file} is damaged or not corral's: {error!r}.") from error
+    with reading(file, pa.ArrowException):
+        opened = parquet.ParquetFile(file)
+    with opened:
+        found = (opened.schema_arrow.metadata or {}).get(_SCHEMA_KEY)
+        if found is None:
+            raise SinkError(f"{file} was not written by corral: it holds no {_SCHEMA_KEY!r}.")
+        with reading(file):
+            schema = schema_from(json.loads(found))
+        yield schema, _records(opened, file)
 
 
-def _records(opened: Any) -> Iterator[Record]:  # noqa: ANN401 - pyarrow is untyped
-    for batch in opened.iter_batches(_ROWS):
-        for row in batch.to_pylist():
-            record_id, payload = row.pop("id"), json.loads(row.pop("payload"))
-            vectors = {name: _vector(given) for name, given in row.items() if given is not None}
-            yield Record(id=record_id, vectors=vectors, payload=payload)
+def _records(opened: Any, file: Path) -> Iterator[Record]:  # noqa: ANN401 - pyarrow is untyped
+    with reading(file, pa.ArrowException):
+        for batch in opened.iter_batches(_ROWS):
+            for row in batch.to_pylist():
+                record_id, payload = row.pop("id"), json.loads(row.pop("payload"))
+                vectors = {name: _vector(given) for name, given in row.items() if given is not None}
+                yield Record(id=record_id, vectors=vectors, payload=payload)
 
 
 def _vector(given: Any) -> Vector:  # noqa: ANN401 - lists, or two

@@ -386,14 +386,13 @@ class QdrantSink:
         found = {file_of(point.payload or {}) for point in self._scroll(list(FILE_FIELDS))}
         return iter(sorted(source for source in found if source is not None))
 
-    def records(self, *, vectors: bool = True, after: str | None = None) -> Iterator[Record]:
+    def records(self, *, vectors: bool = True) -> Iterator[Record]:
         """Yield every record in the order of their ids, its payload whole.
 
         Args:
             vectors: whether to bring the vectors along.
-            after: id of a record to go on from, itself included; None begins with the first.
         """
-        for point in self._scroll(None, vectors=vectors, offset=after):
+        for point in self._scroll(None, vectors=vectors):
             found = vectors_from(point.vector) if vectors else {}
             yield Record(id=str(point.id), vectors=found, payload=point.payload or {})
 
@@ -421,10 +420,10 @@ class QdrantSink:
         condition: models.Filter | None = None,
         *,
         vectors: bool = False,
-        offset: models.ExtendedPointId | None = None,
     ) -> Iterator[models.Record]:
         """Yield the records that meet the condition, with some fields of their payload, or all."""
         client = self.client
+        offset: models.ExtendedPointId | None = None
         condition = self._scoped(condition)
         while True:
             page, offset = self._call(
