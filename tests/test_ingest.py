@@ -166,7 +166,7 @@ def test_a_run_calibrates_when_there_is_much_to_embed_and_never_for_nothing(
 ):
     calls = []
     calibrate = GGUFEmbeddings.calibrate
-    monkeypatch.setattr("corral.ingest._WORTH_CALIBRATING", worth)
+    monkeypatch.setattr("corral.run._WORTH_CALIBRATING", worth)
     monkeypatch.setattr(GGUFEmbeddings, "calibrate", lambda self: calls.append(calibrate(self)))
     first = run(folder, target)
     assert first.bytes_total > 1500

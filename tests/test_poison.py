@@ -133,7 +133,7 @@ def test_a_model_that_dies_of_everything_ends_the_run_and_says_so(
 
 @pytest.mark.usefixtures("empty_cache")
 def test_a_model_in_a_process_of_its_own_is_calibrated_too(folder, target, monkeypatch, caplog):
-    monkeypatch.setattr("corral.ingest._WORTH_CALIBRATING", 100)
+    monkeypatch.setattr("corral.run._WORTH_CALIBRATING", 100)
     caplog.set_level("INFO", logger="corral")
     report = run(folder, target)
     assert "calibrated: " in caplog.text

@@ -4,17 +4,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from corral.chunking import ModelTokenizer, make_chunker
 from corral.collection import Models
-from corral.discovery import SourceFile, discover
-from corral.ingest import IngestOptions
-from corral.plugins import load_chunker
+from corral.discovery import SourceFile
+from corral.ingest_options import IngestOptions
 from corral.prepare import Pending, prepare
-from corral.readers.files import Readers
-from corral.readers.registry import suffixes
 from corral.reading import STDIN
-from corral.routing import RoutingChunker
-from corral_chunkers import Chunk, Chunker, Document
+from corral.run_models import chunker_of
+from corral_chunkers import Chunk, Document
 from corral_sinks import Record
 
 __all__ = ["from_files", "from_payload"]
@@ -52,16 +48,12 @@ def from_files(
         models: that made the collection.
         whole_document: whether ids depend on the whole document.
     """
-    with Readers(
-        options.records,
-        max_bytes=options.max_file_size,
-        seconds=options.reader_seconds,
-        memory=options.reader_memory,
-    ) as readers:
+    chunker = chunker_of(options, models.embeddings, models.router, may_exceed=True)
+    with options.open_readers() as readers:
         for event in prepare(
             _files_of(records.values(), options),
             readers=readers,
-            chunker=_chunker(options, models),
+            chunker=chunker,
             model_of=lambda _: models.embeddings.model,
             whole_document=whole_document,
             stored=lambda _: {},
@@ -73,40 +65,11 @@ def from_files(
 
 def _files_of(records: Collection[Record], options: IngestOptions) -> list[SourceFile]:
     wanted = {str(data.get("file", data["source"])) for data in map(_metadata, records)}
-    found = discover(
-        options.paths,
-        options.include,
-        exclude=options.exclude,
-        hidden=options.hidden,
-        no_ignore=options.no_ignore,
-        listed=options.listed,
-        stdin_name=options.stdin_name,
-        suffixes=suffixes(),
-        follow_symlinks=options.follow_symlinks,
-    )
     return [
         file
-        for file in found
+        for file in options.discover()
         if isinstance(file, SourceFile) and file.source in wanted and file.path != STDIN
     ]
-
-
-def _chunker(options: IngestOptions, models: Models) -> Chunker:
-    chunker = make_chunker(
-        models.embeddings,
-        name=options.chunker,
-        size=options.chunk_size,
-        unit=options.chunk_size_unit,
-        overlap=options.chunk_overlap,
-        context=options.context,
-        late=options.late,
-        may_exceed=True,
-    )
-    if models.router is None:
-        return chunker
-    far = models.router.far
-    whole = load_chunker("tokens")(ModelTokenizer(far), size=far.max_tokens, overlap=0)
-    return RoutingChunker(chunker, whole, models.router)
 
 
 def _metadata(record: Record) -> Mapping[str, Any]:
