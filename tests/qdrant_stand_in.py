@@ -74,6 +74,12 @@ class Request:
     size: int
     api_key: str | None
     at: float
+    body: bytes
+
+    @property
+    def asked(self) -> Any:
+        """What the body says."""
+        return json.loads(self.body)
 
 
 class QdrantStandIn:
@@ -154,7 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = self.path.partition("?")[0]
         key = self.headers.get("api-key")
-        stand_in.requests.append(Request(self.command, path, len(body), key, time.monotonic()))
+        stand_in.requests.append(
+            Request(self.command, path, len(body), key, time.monotonic(), body)
+        )
         for fault in stand_in.faults:
             if fault.takes(self.command, path, len(body)):
                 self._misbehave(fault, path, body)

@@ -4,20 +4,24 @@ import json
 from contextlib import closing
 
 import pytest
+from langchain_qdrant import QdrantVectorStore
 from qdrant_client import models
 from qdrant_stand_in import QdrantStandIn
 from retrieving import BERT, QUERY, TEXTS, source_is, write
 from sink_contract import record, vector
 
-from corral import CorralRetriever
+from corral import CorralRetriever, GGUFEmbeddings
+from corral.audit import audit
 from corral.cli import ingest_main, main
-from corral.errors import CollectionError
+from corral.collection import Collection
+from corral.errors import CollectionError, UsageError
 from corral.identity import ChunkIds
 from corral.ingest import IngestOptions, ingest
+from corral.overview import delete_sources
 from corral.search import search
-from corral_sinks import Schema, SinkError, SinkOptions, VectorParams
+from corral_sinks import Record, Schema, SinkError, SinkOptions, VectorParams
 from corral_sinks.jsonl import JsonlSink
-from corral_sinks.qdrant import MemoryQdrant, QdrantSink, connect
+from corral_sinks.qdrant import MemoryQdrant, QdrantSink, _params, connect
 
 FIELDS = [
     {"author": "Anna", "page": 1, "score": 0.5, "draft": True, "day": "2026-01-02T00:00:00Z"},
@@ -211,6 +215,62 @@ def test_each_tenant_has_a_graph_of_its_own(tmp_path):
         assert info.payload_schema["metadata.tenant"].params.is_tenant
 
 
+def test_a_server_is_asked_for_a_graph_a_tenant_and_an_index_that_keeps_a_tenant_together(tmp_path):
+    schema = Schema(
+        vectors={
+            "dense": VectorParams(size=8),
+            "full": VectorParams(size=8, indexed=False),
+            "multi": VectorParams(size=8, multivector=True, indexed=False),
+        },
+        tenants=True,
+    )
+    with (
+        QdrantStandIn(tmp_path) as server,
+        closing(QdrantSink(SinkOptions(collection="docs", url=server.url))) as sink,
+    ):
+        sink.create(schema)
+        (made,) = server.seen("PUT", "/docs")
+        (indexed,) = server.seen("PUT", "/docs/index")
+    assert made.asked["hnsw_config"] == {"m": 0, "payload_m": 16}
+    graphs = {name: given.get("hnsw_config") for name, given in made.asked["vectors"].items()}
+    none = {"m": 0, "payload_m": 0}  # a server would give them the collection's
+    assert graphs == {"dense": None, "full": none, "multi": none}
+    assert indexed.asked == {
+        "field_name": "metadata.tenant",
+        "field_schema": {"type": "keyword", "is_tenant": True},
+    }
+
+
+def test_the_embedded_engine_builds_a_tenants_graph(tmp_path, monkeypatch):
+    fewer = _params.HNSW.model_copy(update={"full_scan_threshold": 1000})  # kB a tenant
+    monkeypatch.setattr(_params, "HNSW", fewer)
+    vectors = {"dense": VectorParams(size=2048), "full": VectorParams(size=2048, indexed=False)}
+    with closing(QdrantSink(SinkOptions(collection="docs", path=str(tmp_path)))) as sink:
+        sink.create(Schema(vectors=vectors, tenants=True))
+        kinds = [dict.fromkeys(vectors, vector(number, 2048)) for number in range(1400)]
+        sink.upsert(
+            [
+                Record(id=one.id, vectors=kinds[number], payload=one.payload)
+                for number in range(1400)
+                for one in [owned(number, "anna" if number % 2 else "ben")]
+            ]
+        )
+        sink.optimize()
+        options = SinkOptions(collection="docs", tenant="anna")
+        with closing(QdrantSink(options, client=sink.client)) as anna:
+            hits = anna.search(kinds[701]["dense"], vector_name="dense", limit=3)
+    assert hits[0].id == owned(701, "anna").id
+    assert {hit.payload["metadata"]["tenant"] for hit in hits} == {"anna"}
+    sizes = {
+        name: sum(file.stat().st_size for file in tmp_path.rglob(f"vector_index-{name}/links*"))
+        for name in vectors
+    }
+    assert sizes["dense"] > 5 * sizes["full"] > 0  # a graph, and none
+    (config,) = tmp_path.rglob("vector_index-dense/hnsw_config.json")
+    made = json.loads(config.read_text())
+    assert (made["m"], made["payload_m"]) == (0, 16)
+
+
 def test_equal_sources_of_two_tenants_have_ids_of_their_own():
     ids = {ChunkIds("a.txt", tenant=tenant).next("hash") for tenant in (None, "a", "b")}
     assert len(ids) == 3
@@ -262,6 +322,41 @@ def test_without_a_tenant_nothing_is_found_and_nothing_written(place, tmp_path):
         (only,) = retriever.invoke(QUERY)
     assert only.page_content == TEXTS["gate.txt"]
     assert only.metadata["tenant"] == "anna"
+
+
+def test_a_copy_of_a_retriever_is_of_the_same_tenant(place):
+    with CorralRetriever(**place, tenant="anna", k=9) as retriever:
+        assert len(retriever.model_copy(update={"k": 2}).invoke(QUERY)) == 2
+        for update in ({"tenant": "ben"}, {"tenant": None}, {"k": 1, "collection": "other"}):
+            with pytest.raises(UsageError, match="cannot change in a copy.*Make another"):
+                retriever.model_copy(update=update)
+
+
+def test_no_command_but_those_that_move_whole_collections_goes_without_a_tenant(place, tmp_path):
+    target = SinkOptions(**place)
+    for refused in (
+        lambda: audit(target, paths=[tmp_path], progress=lambda *_, **__: None),
+        lambda: delete_sources(target, ("gate.txt",)),
+        lambda: Collection(target),
+    ):
+        with pytest.raises(CollectionError, match="belong to tenants; say whose"):
+            refused()
+
+
+def test_langchains_own_store_takes_the_tenant_as_a_filter(place):
+    of_ben = models.Filter(
+        must=[models.FieldCondition(key="metadata.tenant", match=models.MatchValue(value="ben"))]
+    )
+    with (
+        closing(connect(path=place["path"])) as client,
+        GGUFEmbeddings(BERT.path, query_prefix="find: ") as embeddings,
+    ):
+        store = QdrantVectorStore(
+            client=client, collection_name="docs", embedding=embeddings, vector_name="dense"
+        )
+        found = store.similarity_search(QUERY, k=9, filter=of_ben)
+    assert {document.metadata["tenant"] for document in found} == {"ben"}
+    assert len(found) == 4
 
 
 def test_a_tenant_of_a_collection_without_tenants_is_refused(tmp_path):

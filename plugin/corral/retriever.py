@@ -1,8 +1,9 @@
 """CorralRetriever: what `ingest` stored, found again by the model that made it, for LangChain."""
 
 import os
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, Self, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -22,6 +23,11 @@ from corral_sinks import Hit, SinkOptions
 from corral_sinks.qdrant import EmbeddedQdrant, Filter, QdrantClient
 
 __all__ = ["CorralRetriever"]
+
+_OPENS: Final = frozenset({
+    "client", "collection", "embeddings", "heads", "long_model", "model", "path", "tenant", "url",
+})  # fmt: skip
+"""Fields that say what is opened with the object."""
 
 
 class CorralRetriever(BaseRetriever, Closing):
@@ -108,6 +114,19 @@ class CorralRetriever(BaseRetriever, Closing):
             heads=self.heads,
             long_model=self.long_model,
         )
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Give the same retriever with other fields, over what this one opened.
+
+        Raises:
+            UsageError: a field says what is opened, as the tenant does: make another retriever.
+        """
+        if fixed := sorted(_OPENS.intersection(update or ())):
+            raise UsageError(
+                f"{' and '.join(fixed)} of a retriever cannot change in a copy, which reads what "
+                "this one has opened. Make another CorralRetriever"
+            )
+        return super().model_copy(update=update, deep=deep)
 
     def close(self) -> None:
         """Let go of what was opened here; twice is harmless."""

@@ -29,7 +29,7 @@ __all__ = [
 
 TENANT_FIELD = "metadata.tenant"
 
-_NO_GRAPH = models.HnswConfigDiff(m=0)
+_NO_GRAPH = models.HnswConfigDiff(m=0, payload_m=0)  # nor a tenant's, which it would inherit
 _GRAPH_A_TENANT = models.HnswConfigDiff(m=0, payload_m=16)
 """Source: qdrant.tech/documentation/guides/multitenancy, "Calibrate performance"."""
 
