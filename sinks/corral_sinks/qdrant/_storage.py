@@ -52,7 +52,8 @@ def storage_arguments(storage: Storage) -> dict[str, Any]:
     if datatype == _WHOLE_NUMBERS:
         raise SinkError(
             "datatype uint8 keeps whole numbers from 0 to 255, and those of a unit vector are "
-            "fractions: all would be 0. Take the quantization scalar, a byte a dimension as well."
+            "fractions: all would be 0. The datatype turbo8 takes a byte a dimension as well, and "
+            "so does the quantization scalar."
         )
     if datatype not in _BITS:
         raise SinkError(f"there is no datatype {datatype!r}; there are {', '.join(_BITS)}.")
