@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from qdrant_stand_in import QdrantStandIn
 from retrieving import QUERY, write
 from sink_contract import AWKWARD, SCHEMA, record, sparse, vector
@@ -404,9 +405,12 @@ def test_progress_is_told_now_and_then(monkeypatch, capsys):
 
 def test_the_compose_file_pins_a_server_that_fits_the_client():
     text = (ROOT / "compose.yaml").read_text()
+    server = yaml.safe_load(text)["services"]["qdrant"]
+    assert server["environment"] == {"QDRANT__SERVICE__API_KEY": None}  # unset where it is unset
+    assert all(port.startswith("127.0.0.1:") for port in server["ports"])
     major, minor = re.search(r"image: qdrant/qdrant:v(\d+)\.(\d+)\.\d+\n", text).groups()
     ours = version("qdrant-client").split(".")
     assert major == ours[0]
     assert abs(int(minor) - int(ours[1])) <= 1
-    assert "- qdrant:/qdrant/storage" in text
-    assert "healthcheck:" in text
+    assert server["volumes"] == ["qdrant:/qdrant/storage"]
+    assert "GET /readyz HTTP/1.0" in server["healthcheck"]["test"][-1]
