@@ -3,6 +3,7 @@
 import os
 import uuid
 from contextlib import closing
+from dataclasses import replace
 from importlib.metadata import entry_points
 
 import numpy as np
@@ -10,9 +11,16 @@ import pytest
 from qdrant_stand_in import QdrantStandIn
 from sink_contract import SCHEMA, SinkContract, record, sparse, vector
 
-from corral_sinks import SinkError, SinkOptions
+from corral_sinks import SinkError, SinkOptions, SparseVector
 from corral_sinks.jsonl import JsonlSink
-from corral_sinks.qdrant import MemoryQdrant, QdrantSink, connect
+from corral_sinks.qdrant import Fused, MemoryQdrant, Nearest, QdrantSink, connect
+
+
+def plain(made):
+    """Give a vector's numbers, to compare."""
+    if isinstance(made, SparseVector):
+        return sorted(zip(made.indices.tolist(), made.values.tolist(), strict=True))
+    return made.tolist()
 
 
 class SearchContract(SinkContract):
@@ -54,6 +62,103 @@ class SearchContract(SinkContract):
         best = sorted(scores, key=scores.__getitem__, reverse=True)
         assert [hit.id for hit in hits] == [record(n).id for n in best]
         assert [hit.score for hit in hits] == pytest.approx([scores[n] for n in best], abs=1e-4)
+
+    def test_records_come_back_whole_in_the_order_of_their_ids(self, sink):
+        kinds = {
+            "dense": vector(1),
+            "multi": np.stack([vector(2), vector(3)]),
+            "words": sparse([7, 0, 2**32 - 1], [0.5, 1, 2]),
+            "weights": sparse([3], [-1]),
+        }
+        given = [record(n, vectors=kinds if n % 2 else {"dense": vector(n)}) for n in range(600)]
+        sink.upsert(given)
+        found = list(sink.records())
+        assert [one.id for one in found] == sorted(one.id for one in given)
+        by_id = {one.id: one for one in given}
+        for one in found:
+            assert one.payload == by_id[one.id].payload
+            assert one.vectors.keys() == by_id[one.id].vectors.keys()
+            for name, made in one.vectors.items():
+                np.testing.assert_allclose(
+                    plain(made), plain(by_id[one.id].vectors[name]), atol=1e-5
+                )
+        assert all(one.vectors == {} for one in sink.records(vectors=False))
+        unknown = str(uuid.uuid4())
+        assert sink.payloads([given[3].id, unknown]) == {given[3].id: given[3].payload}
+
+    @pytest.mark.parametrize(
+        ("conditions", "expected"),
+        [
+            (["page=3"], [3]),
+            (["page>=3", "page<5"], [3, 4]),
+            (["draft!=true"], [1, 3, 5, 7]),
+            (["tags=wool"], [0, 3, 6]),
+            (["deep.er=7"], [7]),
+            (["source=b.md", "page>0"], [4, 5, 6, 7]),
+            (['{"should": [{"key": "metadata.page", "match": {"any": [1, 6]}}]}'], [1, 6]),
+            (['{"must_not": [{"is_empty": {"key": "metadata.tags"}}]}', "draft=true"], [0, 6]),
+        ],
+        ids=str,
+    )
+    def test_filters_narrow_a_search(self, sink, conditions, expected):
+        fields = [
+            {
+                "source": "a.md" if number < 4 else "b.md",
+                "page": number,
+                "draft": number % 2 == 0,
+                "deep": {"er": number},
+                **({"tags": ["dog", "wool"]} if number % 3 == 0 else {}),
+            }
+            for number in range(8)
+        ]
+        given = [record(n, payload={"metadata": fields[n]}) for n in range(8)]
+        sink.upsert(given)
+        hits = sink.search(
+            vector(0), vector_name="dense", limit=9, query_filter=sink.parse_filter(conditions)
+        )
+        assert sorted(hit.payload["metadata"]["page"] for hit in hits) == expected
+
+    def test_two_lists_are_fused_and_a_third_vector_orders_them(self, sink):
+        sink.upsert(
+            [
+                record(
+                    n,
+                    vectors={
+                        "dense": vector(n),
+                        "weights": sparse([n, n + 1], [1, 2]),
+                        "multi": np.stack([vector(n + 50), vector(n + 60)]),
+                    },
+                )
+                for n in range(9)
+            ]
+        )
+        both = [
+            Nearest(vector=vector(4), name="dense", limit=3),
+            Nearest(vector=sparse([8], [1]), name="weights", limit=3),
+        ]
+        hits = sink.rank(Fused(parts=both), limit=1)
+        assert hits[0].id == record(8).id  # in both lists, the first of neither
+        among = Fused(parts=both, limit=9)
+        rows = np.stack([vector(57)])
+        ordered = sink.rank(Nearest(vector=rows, name="multi", among=among), limit=9)
+        assert ordered[0].id == record(7).id
+        assert 3 < len(ordered) <= 5
+
+    def test_a_tenant_counts_and_finds_its_own_records_alone(self, open_sink):
+        owners = ["anna", "ben", "ben"]
+        with closing(open_sink("tenants")) as everyone:
+            everyone.create(replace(SCHEMA, tenants=True))
+            for number, owner in enumerate(owners):
+                metadata = {"source": "a.md", "tenant": owner}
+                everyone.upsert([record(number, payload={"metadata": metadata})])
+            for tenant, own in (("anna", [0]), ("ben", [1, 2]), ("nobody", [])):
+                options = replace(everyone._options, tenant=tenant)
+                sink = QdrantSink(options, client=everyone.client)
+                ids = {record(number).id for number in own}
+                hits = sink.search(vector(0), vector_name="dense", limit=9)
+                assert {hit.id for hit in hits} == ids
+                assert (sink.count(), set(sink.stored("a.md"))) == (len(own), ids)
+                assert {one.id for one in sink.records()} == ids
 
     def test_search_by_an_unknown_name_or_a_wrong_vector_is_refused(self, sink):
         sink.upsert([record(1)])
