@@ -4,6 +4,7 @@ import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from corral import audit as audit_module
 from corral.audit import audit
 from corral.cli import main
 from corral.errors import CollectionError
+from corral.identity import content_hash
 from corral.overview import collections, delete_sources, info
 from corral_sinks import SinkOptions
-from corral_sinks.qdrant import QdrantSink
+from corral_sinks.qdrant import EmbeddedQdrant, QdrantSink, connect
 
 
 def ignore(*_, **__):
@@ -133,14 +135,60 @@ def test_vectors_that_are_wrong_are_told_by_record_and_name(place):
     assert flaws[third.id, "sparse"] == "is missing"
 
 
+def own(number, **changes):
+    """A record as an ingest writes it, as far as it is looked at."""
+    metadata = {"source": "a.md", "content_hash": content_hash("text"), "n_tokens": 3}
+    return record(number, payload={"page_content": "text", "metadata": metadata}, **changes)
+
+
 def test_a_stored_vector_without_unit_length_or_with_nan_is_a_flaw():
-    long = record(1, vectors={"dense": np.full(8, 1.0, np.float32)})
-    broken = record(2, vectors={"dense": np.full(8, np.nan, np.float32)})
+    long = own(1, vectors={"dense": np.full(8, 1.0, np.float32)})
+    broken = own(2, vectors={"dense": np.full(8, np.nan, np.float32)})
     (first,) = audit_module._flaws(long, SCHEMA)
     (second,) = audit_module._flaws(broken, SCHEMA)
     assert "longer or shorter than 1" in first.fault
     assert (second.source, "not finite" in second.fault) == ("a.md", True)
-    assert list(audit_module._flaws(record(3), SCHEMA)) == []
+    assert list(audit_module._flaws(own(3), SCHEMA)) == []
+
+
+def test_a_text_that_is_another_one_is_a_flaw(place):
+    with closing(QdrantSink(target_in(place))) as sink:
+        first, *_ = sink.records()
+        sink.set_payload({first.id: {**first.payload, "page_content": "Ben opened the gate."}})
+    (flaw,) = audited(place, sample=0).flaws
+    assert (flaw.id, flaw.vector) == (first.id, "page_content")
+
+
+def test_what_another_program_stored_is_counted_and_searched(place, capsys):
+    target = ["--path", str(place / "db"), "--collection", "docs"]
+    with closing(QdrantSink(target_in(place))) as sink:
+        first, *_ = sink.records()
+        for number, payload in enumerate(({"page_content": "Foreign.", "metadata": {}}, {})):
+            sink.upsert([replace(first, id=record(number).id, payload=payload)])
+    found = audited(place)
+    assert (found.ok, found.foreign, found.flaws, found.sampled) == (False, 2, [], 5)
+    assert info(target_in(place)).sources[""].chunks == 2
+    code, out, err = call(capsys, "search", "gate", *target, "-k", "7")
+    assert (code, "Foreign." in out) == (0, True), err
+    code, out, _ = call(capsys, "verify", str(place / "docs"), *target)
+    assert (code, "2 chunks that no ingest wrote" in out) == (1, True)
+
+
+def test_names_that_lead_to_a_collection_are_listed_with_it(place, capsys):
+    with closing(connect(path=str(place / "db"))) as client:
+        cast("EmbeddedQdrant", client).set_apart("docs", "docs-0123abcd")
+    (only,) = collections(path=str(place / "db"))
+    assert (only.name, only.aliases) == ("docs-0123abcd", ["docs"])
+    code, out, _ = call(capsys, "collections", "--path", str(place / "db"))
+    assert (code, out.startswith("docs-0123abcd, also called docs  5 points")) == (0, True)
+
+
+def test_a_server_that_is_not_there_and_a_file_for_a_folder_are_told(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, _, err = call(capsys, "collections", "--path", str(tmp_path / "file"))
+    assert (code, "is a file; --path is a folder" in err) == (2, True)
+    code, _, err = call(capsys, "collections", "--url", "http://127.0.0.1:1")
+    assert (code, "cannot reach the Qdrant server" in err) == (2, True)
 
 
 def test_the_sample_is_of_the_size_that_is_asked_for(place):

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from corral.cli import main
 from corral.errors import CollectionError, IncompleteRunError, UsageError
 from corral.search import search
 from corral.transfer import copy, export, restore
-from corral_sinks import SinkError, SinkOptions, SparseVector
+from corral_sinks import Schema, SinkError, SinkOptions, SparseVector, VectorParams
 from corral_sinks.jsonl import JsonlSink, read_jsonl
 from corral_sinks.parquet import read_parquet
 from corral_sinks.qdrant import QdrantSink
@@ -312,12 +312,34 @@ def test_a_file_that_is_there_or_of_no_known_form_is_refused(folder, tmp_path):
             run(folder, tmp_path / "docs.csv", tell=ignore)
 
 
+def line(*, ids=None, payload=None, size=8, metadata=(), indexes=()):
+    """Give a file of one record in which something is as it cannot be."""
+    schema = asdict(
+        Schema(
+            vectors={"dense": VectorParams(size=size)},
+            metadata=metadata if metadata is None else dict(metadata),
+            indexes=dict(indexes),
+        )
+    )
+    head = {"corral_jsonl": 2, "schema": schema}
+    payload = record(1).payload if ids else payload
+    entry = {"id": ids or record(1).id, "vectors": {}, "payload": payload}
+    return "".join(f"{json.dumps(one)}\n" for one in (head, entry)).encode()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("a.jsonl", b"{}\n", "damaged or not corral's"),
         ("a.jsonl", b'{"corral_jsonl": 1}\n', "version 1; this corral reads 2"),
         ("a.parquet", b"PAR1", "cannot read|damaged"),
+        ("a.jsonl", line(ids=7), "record 7 has no UUID"),
+        ("a.jsonl", line(ids="x"), "badly formed"),
+        ("a.jsonl", line(payload=[1]), "no object for a payload"),
+        ("a.jsonl", line(payload=None), "no object for a payload"),
+        ("a.jsonl", line(size=-4), "at least one dimension"),
+        ("a.jsonl", line(metadata=None), "not iterable"),
+        ("a.jsonl", line(indexes={"metadata.source": "foo"}, payload={}), "no index of type 'foo'"),
         ("none.jsonl", None, "cannot read"),
         ("none.parquet", None, "cannot read"),
     ],
@@ -328,6 +350,8 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path, name, content, words):
     target = SinkOptions(collection="docs", path=str(tmp_path / "db"))
     with pytest.raises(SinkError, match=words):
         restore(tmp_path / name, target, tell=ignore)
+    with closing(QdrantSink(target)) as sink:
+        assert sink.schema() is None
 
 
 def test_a_parquet_file_of_another_program_is_refused(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 from corral.collection import fingerprint_in, model_options_of, open_models
 from corral.embedders import ChunkVectors, Embedder
 from corral.fingerprint import Fingerprint
+from corral.identity import content_hash
 from corral.ingest import IngestOptions, ingest
 from corral.pipeline import Progress
 from corral.prepare import Pending
@@ -33,12 +34,12 @@ _COARSE: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """A vector that is not what it should be.
+    """A vector, or a text, that is not what it should be.
 
     Args:
         id: of the record.
         source: that it is of.
-        vector: its name.
+        vector: its name; "page_content" of the text.
         fault: what is wrong with it.
     """
 
@@ -59,9 +60,12 @@ class Audit:
         moved: chunks whose metadata are out of date.
         stale: chunks that their files no longer have.
         extra: sources whose files are gone.
+        foreign: records that no ingest wrote, such as a LangChain vector store's; nothing is known
+            to compare them with.
         differing: sources of which something is missing, moved or stale.
         unread: files that could not be read, and why.
-        flaws: vectors that are not finite, not of unit length, or not as the model computes them.
+        flaws: vectors that are not finite, not of unit length, or not as the model computes them,
+            and texts that are not those that were ingested.
         sampled: records whose vectors were computed anew.
         least_similarity: of those and the stored ones, the least; None where none was compared.
     """
@@ -72,6 +76,7 @@ class Audit:
     moved: int = 0
     stale: int = 0
     extra: list[str] = field(default_factory=list)
+    foreign: int = 0
     differing: list[str] = field(default_factory=list)
     unread: list[tuple[str, str]] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
@@ -81,7 +86,7 @@ class Audit:
     @property
     def ok(self) -> bool:
         """Whether nothing is amiss."""
-        return not (self.differing or self.extra or self.flaws or self.unread)
+        return not (self.differing or self.extra or self.foreign or self.flaws or self.unread)
 
     def as_dict(self) -> dict[str, Any]:
         """Give all of it as JSON."""
@@ -187,18 +192,31 @@ def _look_at_vectors(sink: QdrantSink, found: Audit, sample: int) -> Mapping[str
     """Check every stored vector; return some records by id, each as likely as another."""
     schema = sink.schema() or Schema(vectors={})
     chosen: list[Record] = []
+    n_own = 0
     draw = random.Random()  # noqa: S311 - chooses a sample, guards nothing
     for record in sink.records():
         found.points += 1
+        if not _is_own(record):
+            found.foreign += 1
+            continue
+        n_own += 1
         found.flaws += _flaws(record, schema)
         if len(chosen) < sample:
             chosen.append(record)
-        elif (at := draw.randrange(found.points)) < sample:
+        elif (at := draw.randrange(n_own)) < sample:
             chosen[at] = record
     return {record.id: record for record in chosen}
 
 
+def _is_own(record: Record) -> bool:
+    """Tell whether an ingest wrote a record."""
+    metadata = record.payload.get("metadata")
+    return isinstance(metadata, Mapping) and {"source", "content_hash", "n_tokens"} <= set(metadata)
+
+
 def _flaws(record: Record, schema: Schema) -> Iterator[Flaw]:
+    if content_hash(str(record.payload.get("page_content"))) != _metadata(record)["content_hash"]:
+        yield _flaw(record, "page_content", "is not the text that was ingested")
     for name, vector in record.vectors.items():
         fault = vector_fault_in(name, vector, schema) or _length_fault(name, vector, schema)
         if fault:

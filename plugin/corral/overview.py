@@ -2,9 +2,9 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,7 @@ from corral.collection import fingerprint_in
 from corral.errors import CollectionError
 from corral.fingerprint import METADATA_KEY
 from corral_sinks import Schema, SinkOptions
-from corral_sinks.qdrant import QdrantSink, connect, folder_of, vector_bytes
+from corral_sinks.qdrant import QdrantSink, folder_of, vector_bytes
 
 __all__ = ["Entry", "Info", "SourceInfo", "collections", "delete_sources", "info"]
 
@@ -28,6 +28,7 @@ class Entry:
         vectors: its vectors' names, each with its dimensions, or "sparse".
         model: that made it, as it was named; None where corral did not make it.
         tenants: whether its chunks belong to tenants.
+        aliases: further names that lead to it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Entry:
     vectors: Mapping[str, int | str]
     model: str | None
     tenants: bool
+    aliases: Sequence[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,15 +99,22 @@ def collections(*, url: str | None = None, path: str | None = None) -> list[Entr
         CollectionError: there is no such folder.
         SinkError: the store cannot be used.
     """
-    if path is not None and not Path(path).is_dir():
+    if path is not None and path != ":memory:" and not Path(path).exists():
         raise CollectionError(f"there is no folder {path}; `ingest --path {path}` makes it")
-    with closing(connect(url=url, path=path)) as client:
-        names = sorted(found.name for found in client.get_collections().collections)
-        sinks = [QdrantSink(SinkOptions(collection=name), client=client) for name in names]
-        return [_entry(name, sink) for name, sink in zip(names, sinks, strict=True)]
+    place = SinkOptions(collection="", url=url, path=path)
+    with closing(QdrantSink(place)) as sink:
+        leads = sink.aliases()
+        return [
+            _entry(
+                QdrantSink(replace(place, collection=name), client=sink.client),
+                name,
+                sorted(alias for alias, target in leads.items() if target == name),
+            )
+            for name in sorted(sink.names())
+        ]
 
 
-def _entry(name: str, sink: QdrantSink) -> Entry:
+def _entry(sink: QdrantSink, name: str, aliases: Sequence[str]) -> Entry:
     schema = sink.schema() or Schema(vectors={})
     held = schema.metadata.get(METADATA_KEY)
     return Entry(
@@ -114,6 +123,7 @@ def _entry(name: str, sink: QdrantSink) -> Entry:
         vectors=_vectors(schema),
         model=str(held.get("model")) if isinstance(held, Mapping) else None,
         tenants=schema.tenants,
+        aliases=aliases,
     )
 
 

@@ -21,16 +21,17 @@ class Found:
     Args:
         score: cosine similarity, or what the fusion of several vectors' finds gave, or the
             probability that a reranker gave.
-        source: URI of the document, relative to the root it was found under.
-        start: offset of the chunk's first code point in the document.
-        end: offset behind its last code point.
+        source: URI of the document, relative to the root it was found under; empty where another
+            program stored the chunk, and names none.
+        start: offset of the chunk's first code point in the document; None likewise.
+        end: offset behind its last code point; None likewise.
         text: the chunk.
     """
 
     score: float
     source: str
-    start: int
-    end: int
+    start: int | None
+    end: int | None
     text: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,11 +97,11 @@ def _reranked(query: str, found: list[Found], *, model: str) -> list[Found]:
 
 
 def _found(hit: Hit) -> Found:
-    metadata = cast("dict[str, Any]", hit.payload["metadata"])
+    metadata = cast("dict[str, Any]", hit.payload.get("metadata") or {})
     return Found(
         score=hit.score,
-        source=metadata["source"],
-        start=metadata["start"],
-        end=metadata["end"],
-        text=str(hit.payload["page_content"]),
+        source=str(metadata.get("source", "")),
+        start=metadata.get("start"),
+        end=metadata.get("end"),
+        text=str(hit.payload.get("page_content", "")),
     )

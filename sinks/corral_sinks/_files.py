@@ -74,7 +74,7 @@ def reading(file: Path, *errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except unread as error:
-        raise SinkError(f"cannot read {file}: {error}.") from error
+        raise SinkError(f"cannot read {file}: {str(error).rstrip('.')}.") from error
     except (KeyError, TypeError, ValueError) as error:
         raise SinkError(f"{file} is damaged or not corral's: {error!r}.") from error
 

@@ -31,7 +31,7 @@ from corral_sinks import (
 from corral_sinks._checks import check_payload, check_record, file_of
 from corral_sinks._files import collection_name, reading, sync_folder, whole_file
 from corral_sinks._lock import OwnerLock
-from corral_sinks._schemas import schema_from
+from corral_sinks._schemas import record_from, schema_from
 
 __all__ = ["JsonlSink", "read_jsonl", "write_jsonl"]
 
@@ -344,7 +344,7 @@ def _last_lines(lines: BinaryIO, file: Path, *, least: int) -> Iterator[bytes]:
 
 def _record(entry: Mapping[str, Any]) -> Record:
     vectors = {name: _vector(numbers) for name, numbers in entry["vectors"].items()}
-    return Record(id=entry["id"], vectors=vectors, payload=entry["payload"])
+    return record_from(entry["id"], vectors, entry["payload"])
 
 
 def _vector(numbers: Any) -> Vector:  # noqa: ANN401 - lists, or an object of two

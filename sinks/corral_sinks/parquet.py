@@ -17,7 +17,7 @@ import numpy as np
 
 from corral_sinks import Record, Schema, SinkError, SparseVector, Vector
 from corral_sinks._files import reading, whole_file
-from corral_sinks._schemas import schema_from
+from corral_sinks._schemas import record_from, schema_from
 
 try:
     import pyarrow as pa
@@ -105,7 +105,7 @@ def _records(opened: Any, file: Path) -> Iterator[Record]:  # noqa: ANN401 - pya
             for row in batch.to_pylist():
                 record_id, payload = row.pop("id"), json.loads(row.pop("payload"))
                 vectors = {name: _vector(given) for name, given in row.items() if given is not None}
-                yield Record(id=record_id, vectors=vectors, payload=payload)
+                yield record_from(record_id, vectors, payload)
 
 
 def _vector(given: Any) -> Vector:  # noqa: ANN401 - lists, or two

@@ -42,7 +42,8 @@ def collections(path: str | None, url: str | None, *, as_json: bool) -> None:
             vectors = ", ".join(f"{name} {size}" for name, size in entry.vectors.items())
             tenants = ", of tenants" if entry.tenants else ""
             made = f"by {entry.model}" if entry.model else "not made by corral"
-            click.echo(f"{entry.name}  {entry.points:,} points{tenants}  ({vectors})  {made}")
+            also = f", also called {', '.join(entry.aliases)}" if entry.aliases else ""
+            click.echo(f"{entry.name}{also}  {entry.points:,} points{tenants}  ({vectors})  {made}")
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
@@ -185,7 +186,10 @@ def _print_audit(found: "Audit") -> None:
             f"{found.points:,} in the collection; {found.missing:,} missing, "
             f"{found.moved:,} moved, {found.stale:,} stale"
         ),
-        "extra": f"{len(found.extra):,} sources whose files are gone",
+        "extra": (
+            f"{len(found.extra):,} sources whose files are gone; {found.foreign:,} chunks that no "
+            "ingest wrote"
+        ),
         "vectors": f"{len(found.flaws):,} flawed; {found.sampled:,} embedded anew{nearest}",
     }
     for name, row in rows.items():
@@ -194,7 +198,7 @@ def _print_audit(found: "Audit") -> None:
         *(f"{source}: differs from its file" for source in found.differing),
         *(f"{source}: its file is gone" for source in found.extra),
         *(f"{source}: {reason}" for source, reason in found.unread),
-        *(f"{flaw.source}: vector {flaw.vector} of {flaw.id} {flaw.fault}" for flaw in found.flaws),
+        *(f"{flaw.source}: {flaw.vector} of {flaw.id} {flaw.fault}" for flaw in found.flaws),
     ]
     for line in listed[:_SHOWN]:
         click.echo(f"  {line}")

@@ -148,7 +148,9 @@ def _print_table(found: list[Any]) -> None:
         more = "…" if len(chunk.text) > len(shown) else ""
         table.add_row(
             f"{chunk.score:.3f}",
-            Text(f"{chunk.source}\n{chunk.start}-{chunk.end}"),
+            Text(
+                chunk.source if chunk.end is None else f"{chunk.source}\n{chunk.start}-{chunk.end}"
+            ),
             Text(shown + more),
         )
     Console().print(table)

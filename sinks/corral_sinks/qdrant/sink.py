@@ -167,6 +167,11 @@ class QdrantSink:
             _refuse_storage(schema)
         if self.schema() is not None:
             raise SinkError(f"{self._place.name} has a collection {self._name!r} already.")
+        kinds = {**schema.indexes, **({TENANT_FIELD: "keyword"} if schema.tenants else {})}
+        indexes = {
+            field: index_params(field, kind, tenants=schema.tenants)
+            for field, kind in kinds.items()
+        }
 
         def make(seconds: int) -> None:
             # A try before this one may have made it, and its answer been lost.
@@ -178,9 +183,8 @@ class QdrantSink:
                 )
 
         self._call(make)
-        indexes = {**schema.indexes, **({TENANT_FIELD: "keyword"} if schema.tenants else {})}
-        for field, kind in indexes.items():
-            self._index(field, index_params(field, kind, tenants=schema.tenants))
+        for field, params in indexes.items():
+            self._index(field, params)
         made = self.schema()
         if made is None or made.metadata != json.loads(json.dumps(schema.metadata)):
             raise SinkError(
@@ -202,14 +206,21 @@ class QdrantSink:
     @property
     def is_plain(self) -> bool:
         """Whether there is a collection of this very name, and not one behind an alias."""
-        return self._name in self._names()
+        return self._name in self.names()
 
     @property
     def can_set_apart(self) -> bool:
         """Whether a plain collection can be renamed; a server cannot."""
         return self._embedded is not None
 
-    def _names(self) -> list[str]:
+    def aliases(self) -> Mapping[str, str]:
+        """Name the place's aliases, and the collection that each leads to."""
+        client = self.client
+        found = self._call(lambda _: client.get_aliases()).aliases
+        return {alias.alias_name: alias.collection_name for alias in found}
+
+    def names(self) -> list[str]:
+        """Name the place's collections, this one and all others."""
         client = self.client
         found = self._call(lambda _: client.get_collections()).collections
         return [collection.name for collection in found]
@@ -240,17 +251,13 @@ class QdrantSink:
 
     def _behind(self) -> str | None:
         """Name the collection that the alias leads to."""
-        client = self.client
-        aliases = self._call(lambda _: client.get_aliases()).aliases
-        return next(
-            (alias.collection_name for alias in aliases if alias.alias_name == self._name), None
-        )
+        return self.aliases().get(self._name)
 
     def replaced(self) -> list[str]:
         """Name the collections that the one in force has replaced, or was to be replaced by."""
         pattern = re.compile(re.escape(self._name) + "-[0-9a-f]{8}")
         current = self._behind()
-        return sorted(name for name in self._names() if pattern.fullmatch(name) and name != current)
+        return sorted(name for name in self.names() if pattern.fullmatch(name) and name != current)
 
     def drop_replaced(self) -> list[str]:
         """Delete those; name them."""
