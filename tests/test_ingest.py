@@ -96,11 +96,10 @@ def test_every_chunk_is_stored_with_its_text_offsets_and_vector(folder, target):
             assert metadata["content_hash"] == content_hash(point.payload["page_content"])
             assert metadata["truncated"] is False
             assert metadata["model"] == str(BERT.path)
-            expected = embeddings.embed([point.payload["page_content"]])[0]
+            read = metadata.get("context", "") + point.payload["page_content"]
+            expected = embeddings.embed([read])[0]
             np.testing.assert_allclose(point.vector["dense"], expected, atol=2e-3)
-            assert metadata["n_tokens"] == embeddings.sequences("").count(
-                point.payload["page_content"]
-            )
+            assert metadata["n_tokens"] == embeddings.sequences("").count(read)
         tokens = sum(point.payload["metadata"]["n_tokens"] for point in stored.values())
     assert report.tokens == tokens
 
@@ -1038,13 +1037,13 @@ class TestSearch:
         self.target = target
 
     def test_the_nearest_chunks_come_first_with_where_they_stand(self):
-        found = search("One paragraph.", target=self.target, k=3)
+        found = search("Same text.", target=self.target, k=3)
         assert len(found) == 3
         assert [chunk.score for chunk in found] == sorted(
             (chunk.score for chunk in found), reverse=True
         )
-        texts = {chunk.source: chunk.text for chunk in found}
-        assert "b.md" in texts
+        assert [chunk.text for chunk in found[:2]] == ["Same text."] * 2
+        assert {chunk.source for chunk in found[:2]} == {"c.rst", "d.txt"}
         assert found[0].as_dict().keys() == {"score", "source", "start", "end", "text"}
 
     def test_it_takes_the_model_that_made_the_collection_and_no_other(self):
