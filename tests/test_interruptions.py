@@ -17,7 +17,7 @@ from tiny_models import Shape
 
 from corral import GGUFEmbeddings
 from corral.engine import _llama
-from corral.engine.driver import Shared
+from corral.engine.driver import Call, Shared
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType
@@ -134,24 +134,59 @@ def test_an_interrupt_while_a_context_is_made_stops_the_decode_that_it_is_made_f
 
     with engine(n_contexts=1) as opened:
         monkeypatch.setattr(Shared, "open_context", slow)
-        wait = threading.Event.wait
 
-        def interrupted(event, timeout=None):
-            if (
-                event in {making, go_on}
-                or threading.current_thread() is not threading.main_thread()
-            ):
-                return wait(event, timeout)
-            assert wait(making, 60)
+        def interrupted(_):
+            assert making.wait(60)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(threading.Event, "wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            opened.run([np.full(400, 7, np.int32)])
-        monkeypatch.setattr(threading.Event, "wait", wait)
+        with monkeypatch.context() as patched:
+            patched.setattr(Call, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                opened.run([np.full(400, 7, np.int32)])
         go_on.set()
         assert opened.run([np.array([7], np.int32)]).rows
     assert decodes == [1]
+
+
+INTERRUPTED_ANYWHERE = """
+import faulthandler, itertools, sys
+import numpy as np
+from corral.engine.options import EngineOptions
+from corral.engine.pool import Engine
+from corral.engine.pooling import PoolingType
+
+faulthandler.dump_traceback_later(110, exit=True)
+sequences = [np.full(9 + n, 7, np.int32) for n in range(3)]
+
+def interrupt_at(number):
+    seen = itertools.count()
+    def look(frame, event, _):
+        # Where Python looks for signals: as a function begins, and behind a call.
+        if event in ("call", "return", "c_return") and next(seen) == number:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+    sys.setprofile(look)
+
+with Engine(sys.argv[1], EngineOptions(pooling_type=PoolingType.LAST, n_contexts=2)) as engine:
+    expected = engine.run(sequences).rows
+    for number in itertools.count():
+        try:
+            interrupt_at(number)
+            engine.run(sequences)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert np.allclose(engine.run(sequences).rows, expected, atol=1e-4), number
+print(number)
+"""
+
+
+def test_an_interrupt_at_any_moment_of_a_call_leaves_the_engine_usable():
+    done = child(INTERRUPTED_ANYWHERE, QWEN3.path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 50
 
 
 def test_an_error_does_not_keep_the_calls_rows_in_memory(monkeypatch):

@@ -38,9 +38,17 @@ class Call:
         self.rows: list[Row | None] = [None] * len(sequences)
         self.defects: dict[int, str] = {}
         self.error: BaseException | None = None
-        self.done = threading.Event()
         self._jobs_left = n_jobs
         self._lock = threading.Lock()
+        # Not an Event: an interrupt as it begins to wait would leave its lock taken for ever, and
+        # the driver that wants to set it would wait for that.
+        self._under_way = threading.Lock()
+        self._under_way.acquire()
+
+    def wait(self) -> None:
+        """Wait until all jobs are done."""
+        with self._under_way:
+            pass
 
     def fail(self, error: BaseException) -> None:
         """Let the jobs that have not begun be passed over."""
@@ -52,7 +60,7 @@ class Call:
         with self._lock:
             self._jobs_left -= 1
             if not self._jobs_left:
-                self.done.set()
+                self._under_way.release()
 
 
 @dataclass(slots=True)
