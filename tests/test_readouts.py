@@ -153,12 +153,10 @@ def test_all_three_are_numpys(text, heads):
     assert stored == pytest.approx(expected, abs=1e-4)
 
 
-def test_without_heads_a_multivector_is_the_rows_themselves(caplog):
+def test_without_heads_a_multivector_is_the_rows_themselves():
     rows, _ = token_rows(TEXTS[0])
-    with caplog.at_level(logging.WARNING):
-        found = read_out(TEXTS[0], multi=True)
+    found = read_out(TEXTS[0], multi=True)
     assert np.allclose(found["multi"], unit(rows[1:-1]), atol=1e-5)
-    assert "nobody trained for MaxSim" in caplog.text
     nothing = read_out("", multi=True)
     assert nothing["multi"].shape == (2, N_EMBD)  # special tokens are all there is
 
@@ -246,6 +244,13 @@ def test_an_ingest_stores_all_three_and_a_search_uses_them(folder, target, heads
         assert best.source == f"{number}.txt"
     (by_words,) = search(TEXTS[1], target=target, k=1, ranking=RankingOptions(using=["sparse"]))
     assert by_words.source == "1.txt"
+
+
+def test_that_nobody_trained_a_multivector_is_said_once_where_it_is_stored(folder, target, caplog):
+    with caplog.at_level(logging.WARNING):
+        run(folder, target, multi=True)
+        search(TEXTS[0], target=target)
+    assert caplog.text.count("nobody trained for MaxSim") == 1
 
 
 def test_heads_that_are_not_those_of_the_collection(folder, target, heads, tmp_path):

@@ -116,3 +116,18 @@ def test_the_command_line_stores_both(tmp_path, capsys):
     with connect(path=str(tmp_path / "db")) as client:
         params = client.get_collection("docs").config.params.vectors
     assert {name: found.size for name, found in params.items()} == {"dense": 16, "full": 32}
+
+
+def test_dimensions_that_the_model_was_not_trained_for_are_taken_where_they_are_forced(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "gate.txt").write_text(TEXTS["gate.txt"])
+    ends = ["--path", str(tmp_path / "db"), "--collection", "docs"]
+    words = [str(tmp_path / "docs"), "--model", str(MODEL.path), *ends, "--dim", "16"]
+    codes = []
+    for force in ([], ["--force-dim"]):
+        with pytest.raises(SystemExit) as end:
+            ingest_main([*words, "--rescore-dim", "full", *force])
+        codes.append(end.value.code)
+    assert codes == [2, 0]
+    target = SinkOptions(collection="docs", path=str(tmp_path / "db"))
+    assert search(QUERY, target=target)[0].source == "gate.txt"

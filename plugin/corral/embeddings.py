@@ -181,6 +181,7 @@ class GGUFEmbeddings(Embeddings, Closing):
         self._owned: GGUFEmbeddings | None = None
         try:
             self.dim: int = _check_dim(opened, dim, force=force_dim)
+            self._force_dim = force_dim
             self._long = _open_long(
                 long_model,
                 over_length=over_length,
@@ -262,9 +263,10 @@ class GGUFEmbeddings(Embeddings, Closing):
         """Refuse a number of leading dimensions that the model was not trained for.
 
         Raises:
-            UsageError: it was not, or gives fewer dimensions; says for which it was.
+            UsageError: it was not, and `force_dim` is not set; says for which it was. Or it gives
+                fewer dimensions.
         """
-        _check_dim(self._open, dim, force=False)
+        _check_dim(self._open, dim, force=self._force_dim)
 
     def shortened(self, row: Row, dim: int) -> Row:
         """Return the leading dimensions of a vector, normalised anew; (dim,) float32."""

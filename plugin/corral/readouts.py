@@ -71,13 +71,8 @@ class ReadoutsEmbedder(DenseEmbedder):
             )
         if multi and heads and self._multi_head is None:
             raise UsageError("the heads hold no projection of the token rows (colbert_linear)")
-        if multi and heads is None:
-            log.warning(
-                "the multivectors are the token rows of %s, which nobody trained for MaxSim; with "
-                "--heads they are projected as its authors do",
-                embeddings.model,
-            )
         self._multi, self._lexical, self._heads_sha256 = multi, lexical, heads_sha256
+        self._warns = multi and heads is None
 
     @property
     def specs(self) -> VectorSpecs:
@@ -99,6 +94,7 @@ class ReadoutsEmbedder(DenseEmbedder):
 
     def embed(self, batch: Sequence[Pending]) -> Sequence[ChunkVectors]:
         """Run each chunk through the model once."""
+        self._warn()
         builder = self._embeddings.sequences(self._embeddings.document_prefix)
         built = builder.build([pending.embedded_text for pending in batch])
         sequences = [text.pieces[0].ids for text in built]
@@ -124,6 +120,16 @@ class ReadoutsEmbedder(DenseEmbedder):
         (text,) = builder.build([query])
         ids = text.pieces[0].ids
         return self._read_out(ids, self._embeddings.rows_of([ids]).rows[0])
+
+    def _warn(self) -> None:
+        """Say once, where vectors are stored, that nobody trained them for what they are for."""
+        if self._warns:
+            self._warns = False
+            log.warning(
+                "the multivectors are the token rows of %s, which nobody trained for MaxSim; with "
+                "--heads they are projected as its authors do",
+                self._embeddings.model,
+            )
 
     def _read_out(self, ids: NDArray[np.int32], rows: NDArray[np.float32]) -> dict[str, Vector]:
         vectors = dict(self._named(self._embeddings.pool(rows)))
