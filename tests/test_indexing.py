@@ -77,6 +77,24 @@ def test_a_run_that_broke_off_is_brought_to_its_end_by_the_next(server, sink, tm
     assert server.indexing == {"docs": 10_000}
 
 
+def test_a_copy_tells_of_its_records_and_then_of_what_is_indexed(server, tmp_path):
+    target = SinkOptions(collection="docs", path=str(tmp_path / "db"))
+    with closing(QdrantSink(target)) as folder:
+        folder.create(SCHEMA)
+        folder.upsert([record(number) for number in range(300)])
+    built = {"status": "green", "indexed_vectors_count": 300, "points_count": 300}
+    server.statuses += [built] * 9
+    moved, indexed = [], []
+    copy(
+        target,
+        SinkOptions(collection="docs", url=server.url),
+        tell=lambda *counts: moved.append(counts),
+        tell_indexed=lambda *counts: indexed.append(counts),
+    )
+    assert moved == [(256, 300), (300, 300)]
+    assert set(indexed) == {(300, 300)}
+
+
 # Embedded
 
 

@@ -164,7 +164,9 @@ def test_a_file_brings_everything_back(folder, tmp_path, end):
     back = SinkOptions(collection="back", path=str(tmp_path / "db"))
     assert restore(file, back, tell=ignore).written == 601
     same(folder, back)
-    assert restore(file, back, tell=ignore).present == 601
+    told.clear()
+    again = restore(file, back, tell=lambda *news: told.append(news))
+    assert (again.present, told) == (601, [(256, 601), (512, 601), (601, 601)])
     assert [one.name for one in tmp_path.iterdir() if "new" in one.name] == []
 
 
@@ -296,7 +298,7 @@ def test_the_jsonl_file_is_the_sinks_and_deletions_in_it_hold(folder, tmp_path):
         assert sink.count() == 601
         sink.upsert([record(1, payload={"page_content": "new", "metadata": {"source": "n.md"}})])
         sink.delete([record(2).id])
-        with read_jsonl(file) as (schema, records):
+        with read_jsonl(file) as (schema, records, _):
             found = {one.id: one for one in records}
     assert schema.vectors == SCHEMA.vectors
     assert len(found) == 600
@@ -424,7 +426,8 @@ def test_progress_is_told_now_and_then(monkeypatch, capsys):
     command = sys.modules["corral.cli.transfer"]
     monkeypatch.setattr(command, "_LINE_SECONDS", -1.0)
     command._progress()(256, 1000)
-    assert capsys.readouterr().err == "256 of 1,000 records\n"
+    command._progress("points indexed")(1, 2)
+    assert capsys.readouterr().err == "256 of 1,000 records\n1 of 2 points indexed\n"
 
 
 def test_the_compose_file_pins_a_server_that_fits_the_client():

@@ -42,7 +42,7 @@ class _Format(Protocol):
 
     def write(self, file: Path, schema: Schema, records: Iterable[Record]) -> int: ...
 
-    def read(self, file: Path) -> AbstractContextManager[tuple[Schema, Iterator[Record]]]: ...
+    def read(self, file: Path) -> AbstractContextManager[tuple[Schema, Iterator[Record], int]]: ...
 
 
 class _Jsonl:
@@ -60,7 +60,7 @@ class _Parquet:
         return write_parquet(file, schema, records)
 
     @staticmethod
-    def read(file: Path) -> AbstractContextManager[tuple[Schema, Iterator[Record]]]:
+    def read(file: Path) -> AbstractContextManager[tuple[Schema, Iterator[Record], int]]:
         from corral_sinks.parquet import read_parquet  # noqa: PLC0415 - an extra
 
         return read_parquet(file)
@@ -71,7 +71,9 @@ FORMATS: Final = tuple(_FORMATS)
 """Ends of files' names, which say their form."""
 
 
-def copy(source: SinkOptions, target: SinkOptions, *, tell: Tell) -> Moved:
+def copy(
+    source: SinkOptions, target: SinkOptions, *, tell: Tell, tell_indexed: Tell | None = None
+) -> Moved:
     """Bring a collection to another place, or bring it up to date there.
 
     What the target has already with the same payload is not sent again, so that a copy that was
@@ -80,7 +82,8 @@ def copy(source: SinkOptions, target: SinkOptions, *, tell: Tell) -> Moved:
     Args:
         source: where the collection is; with a tenant, its records alone.
         target: where it is to be.
-        tell: is told how far it is.
+        tell: is told how many records are there.
+        tell_indexed: is told afterwards how many are indexed.
 
     Raises:
         CollectionError: there is no such collection, or another one is in the target.
@@ -89,7 +92,8 @@ def copy(source: SinkOptions, target: SinkOptions, *, tell: Tell) -> Moved:
     """
     with closing(QdrantSink(source)) as there, closing(QdrantSink(target)) as here:
         schema = _schema_of(there, source)
-        return _fill(here, target, schema, _all_of(there), there.count(), tell)
+        total = there.count()
+        return _fill(here, target, schema, _all_of(there), total, tell, tell_indexed)
 
 
 def export(source: SinkOptions, file: Path, *, tell: Tell) -> int:
@@ -164,13 +168,16 @@ def _told(records: Iterator[Record], total: int, tell: Tell) -> Iterator[Record]
         tell(number, total)
 
 
-def restore(file: Path, target: SinkOptions, *, tell: Tell) -> Moved:
+def restore(
+    file: Path, target: SinkOptions, *, tell: Tell, tell_indexed: Tell | None = None
+) -> Moved:
     """Bring a file that `export` wrote into a collection; resumes as `copy` does.
 
     Args:
         file: of the form that its name ends in.
         target: where the collection is to be; with a tenant, its records alone are brought.
-        tell: is told how far it is.
+        tell: is told how many records are there.
+        tell_indexed: is told afterwards how many are indexed.
 
     Raises:
         UsageError: the form is unknown.
@@ -181,14 +188,14 @@ def restore(file: Path, target: SinkOptions, *, tell: Tell) -> Moved:
         ImportError: pyarrow is not installed, for Parquet.
     """
     form = _form(file)
-    with closing(QdrantSink(target)) as here, form.read(file) as (schema, records):
+    with closing(QdrantSink(target)) as here, form.read(file) as (schema, records, total):
         _require_tenants(schema, target.tenant, str(file))
         wanted = (
             record
             for record in records
             if target.tenant is None or _tenant_of(record) == target.tenant
         )
-        return _fill(here, target, schema, wanted, None, tell)
+        return _fill(here, target, schema, wanted, total, tell, tell_indexed)
 
 
 def _form(file: Path) -> _Format:
@@ -203,8 +210,9 @@ def _fill(
     target: SinkOptions,
     schema: Schema,
     records: Iterator[Record],
-    total: int | None,
+    total: int,
     tell: Tell,
+    tell_indexed: Tell | None,
 ) -> Moved:
     """Make the collection where there is none, write what it lacks, and count."""
     batches = iter(lambda: list(islice(records, _BATCH)), [])
@@ -218,9 +226,9 @@ def _fill(
             here.upsert(missing)
             done += len(batch)
             written += len(missing)
-            tell(done, done if total is None else total)
+            tell(done, max(done, total))
         here.flush()
-        here.optimize(tell)
+        here.optimize(tell_indexed)
         points = here.count()
     except SinkError as error:
         raise IncompleteRunError(

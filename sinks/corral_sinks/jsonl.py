@@ -303,8 +303,10 @@ def write_jsonl(file: Path, schema: Schema, records: Iterable[Record]) -> int:
 
 
 @contextmanager
-def read_jsonl(file: Path) -> Iterator[tuple[Schema, Iterator[Record]]]:
+def read_jsonl(file: Path) -> Iterator[tuple[Schema, Iterator[Record], int]]:
     """Open a file of the sink's form, and give its schema and its records in their order.
+
+    The third is how many there are, if that is known; 0 where the sink wrote the file.
 
     Raises:
         SinkError: it cannot be read, is not of that form, or lacks its end.
@@ -315,8 +317,8 @@ def read_jsonl(file: Path) -> Iterator[tuple[Schema, Iterator[Record]]]:
         with reading(file):
             head = lines.readline()
             schema = _read_header(head, file)
-            least = json.loads(head).get("records", 0)
-        yield schema, _records(lines, file, least=least)
+            least = int(json.loads(head).get("records", 0))
+        yield schema, _records(lines, file, least=least), least
 
 
 def _records(lines: BinaryIO, file: Path, *, least: int) -> Iterator[Record]:

@@ -82,8 +82,8 @@ def _numbers(vector: Vector) -> Any:  # noqa: ANN401 - a list, or two
 
 
 @contextmanager
-def read_parquet(file: Path) -> Iterator[tuple[Schema, Iterator[Record]]]:
-    """Open a file, and give its schema and its records in their order.
+def read_parquet(file: Path) -> Iterator[tuple[Schema, Iterator[Record], int]]:
+    """Open a file, and give its schema, its records in their order, and how many there are.
 
     Raises:
         SinkError: it cannot be read, or was not written by corral.
@@ -96,7 +96,7 @@ def read_parquet(file: Path) -> Iterator[tuple[Schema, Iterator[Record]]]:
             raise SinkError(f"{file} was not written by corral: it holds no {_SCHEMA_KEY!r}.")
         with reading(file):
             schema = schema_from(json.loads(found))
-        yield schema, _records(opened, file)
+        yield schema, _records(opened, file), opened.metadata.num_rows
 
 
 def _records(opened: Any, file: Path) -> Iterator[Record]:  # noqa: ANN401 - pyarrow is untyped

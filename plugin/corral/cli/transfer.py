@@ -46,7 +46,8 @@ def copy(
     from corral.transfer import copy as run
 
     source, target = (server, folder) if back else (folder, server)
-    _tell(run(source, replace(target, collection=to or collection), tell=_progress()), as_json)
+    target = replace(target, collection=to or collection)
+    _tell(run(source, target, tell=_progress(), tell_indexed=_progress("points indexed")), as_json)
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
@@ -87,10 +88,11 @@ def import_(
     target = target_of(path, url, collection, tenant)
     from corral.transfer import restore
 
-    _tell(restore(file, target, tell=_progress()), as_json)
+    moved = restore(file, target, tell=_progress(), tell_indexed=_progress("points indexed"))
+    _tell(moved, as_json)
 
 
-def _progress() -> Callable[[int, int], None]:
+def _progress(what: str = "records") -> Callable[[int, int], None]:
     """Return what says, on standard error and now and then, how far it is."""
     said = time.monotonic()
 
@@ -98,7 +100,7 @@ def _progress() -> Callable[[int, int], None]:
         nonlocal said
         if time.monotonic() - said > _LINE_SECONDS:
             said = time.monotonic()
-            click.echo(f"{done:,} of {total:,} records", err=True)
+            click.echo(f"{done:,} of {total:,} {what}", err=True)
 
     return tell
 
