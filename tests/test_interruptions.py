@@ -17,7 +17,8 @@ from tiny_models import Shape
 
 from corral import GGUFEmbeddings
 from corral.engine import _llama
-from corral.engine.driver import Call, Shared
+from corral.engine.driver import Shared
+from corral.engine.latch import Latch
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType
@@ -26,6 +27,7 @@ from corral.errors import EngineError
 LARGE = tiny_models.qwen3(shape=Shape(n_layer=8, n_embd=256, n_ff=1024, n_ctx_train=8192))
 QWEN3 = tiny_models.qwen3()
 BERT = tiny_models.bert()
+REBORN = "the model's process was interrupted; it is started anew\n"
 SECONDS = 20
 """For what takes well under one on a machine that has nothing else to do."""
 
@@ -135,12 +137,12 @@ def test_an_interrupt_while_a_context_is_made_stops_the_decode_that_it_is_made_f
     with engine(n_contexts=1) as opened:
         monkeypatch.setattr(Shared, "open_context", slow)
 
-        def interrupted(_):
+        def interrupted(*_):
             assert making.wait(60)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(Call, "wait", interrupted)
+            patched.setattr(Latch, "wait", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 opened.run([np.full(400, 7, np.int32)])
         go_on.set()
@@ -149,14 +151,10 @@ def test_an_interrupt_while_a_context_is_made_stops_the_decode_that_it_is_made_f
 
 
 INTERRUPTED_ANYWHERE = """
-import faulthandler, itertools, sys
+import faulthandler, itertools, sys, threading
 import numpy as np
-from corral.engine.options import EngineOptions
-from corral.engine.pool import Engine
-from corral.engine.pooling import PoolingType
-
-faulthandler.dump_traceback_later(110, exit=True)
-sequences = [np.full(9 + n, 7, np.int32) for n in range(3)]
+from corral import GGUFEmbeddings
+from corral.engine.latch import Turns
 
 def interrupt_at(number):
     seen = itertools.count()
@@ -167,26 +165,49 @@ def interrupt_at(number):
             raise KeyboardInterrupt
     sys.setprofile(look)
 
-with Engine(sys.argv[1], EngineOptions(pooling_type=PoolingType.LAST, n_contexts=2)) as engine:
-    expected = engine.run(sequences).rows
+def at_every_moment(act, check):
     for number in itertools.count():
         try:
-            interrupt_at(number)
-            engine.run(sequences)
-            break
+            try:
+                interrupt_at(number)
+                act()
+                return number
+            finally:
+                sys.setprofile(None)
         except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(None)
-        assert np.allclose(engine.run(sequences).rows, expected, atol=1e-4), number
-print(number)
+            check()
+
+def of_turns():
+    turns = Turns()
+    def act():
+        with (turn := threading.Lock()):
+            turns.enter(turn)
+        with turns.door:
+            turns.wait_for_others()
+    return at_every_moment(act, act)
+
+def of_a_model(isolate):
+    texts = ["Rain came in the night!", "Who closed the gate? " * 4, "x"]
+    with GGUFEmbeddings(sys.argv[1], n_contexts=2, isolate=isolate) as embeddings:
+        expected = embeddings.embed(texts)
+        def check():
+            assert np.allclose(embeddings.embed(texts), expected, atol=1e-4)
+        return at_every_moment(lambda: embeddings.embed(texts), check)
+
+faulthandler.dump_traceback_later(110, exit=True)
+made = {"turns": of_turns, "here": lambda: of_a_model(False), "isolated": lambda: of_a_model(True)}
+print(made[sys.argv[2]]())
 """
 
 
-def test_an_interrupt_at_any_moment_of_a_call_leaves_the_engine_usable():
-    done = child(INTERRUPTED_ANYWHERE, QWEN3.path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 50
+@pytest.mark.parametrize(
+    ("where", "moments"),
+    [("turns", 10), ("here", 200), pytest.param("isolated", 200, marks=pytest.mark.slow)],
+)
+def test_an_interrupt_at_any_moment_of_a_call_leaves_all_usable(where, moments):
+    done = child(INTERRUPTED_ANYWHERE, BERT.path, where)
+    assert (done.returncode, done.stderr.replace(REBORN, "")) == (0, "")
+    assert int(done.stdout) > moments
 
 
 def test_an_error_does_not_keep_the_calls_rows_in_memory(monkeypatch):

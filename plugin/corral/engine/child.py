@@ -9,7 +9,6 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from corral import errors
 from corral.engine.frames import Message, Outbox, receive
+from corral.engine.latch import Latch
 from corral.engine.options import EngineOptions
 from corral.engine.spawn import child_command, child_environment
 from corral.errors import EngineError
@@ -34,6 +34,24 @@ _JOIN_SECONDS: Final = 5.0
 
 class DiedError(Exception):
     """The child died before it answered."""
+
+
+class _Answer:
+    """What comes of a request, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.came = Latch()
+        self._found: Message | Exception | None = None
+
+    def settle(self, found: Message | Exception) -> None:
+        self._found = found
+        self.came.open()
+
+    def message(self) -> Message:
+        """Give what came; raise it where it is an error."""
+        if isinstance(self._found, Exception):
+            raise self._found
+        return cast("Message", self._found)
 
 
 class Child:
@@ -54,7 +72,7 @@ class Child:
         stdin, stdout, stderr = _pipes(self._process)
         self._outbox = Outbox(stdin)
         self._numbers = itertools.count()
-        self._waiting: dict[int, Future[Message]] = {}
+        self._waiting: dict[int, _Answer] = {}
         self._lock = threading.Lock()
         self._death: str | None = None
         self._why_killed: str | None = None
@@ -108,10 +126,8 @@ class Child:
             if thread is not threading.current_thread():
                 thread.join(_JOIN_SECONDS)
 
-    def _send(
-        self, head: Mapping[str, Any], arrays: Sequence[NDArray[Any]] = ()
-    ) -> "Future[Message]":
-        answer: Future[Message] = Future()
+    def _send(self, head: Mapping[str, Any], arrays: Sequence[NDArray[Any]] = ()) -> _Answer:
+        answer = _Answer()
         with self._lock:
             if self._death is not None:
                 raise DiedError(self._death)
@@ -123,15 +139,14 @@ class Child:
             log.debug("the model's process reads no more")
         return answer
 
-    def _wait(self, answer: "Future[Message]") -> Message:
+    def _wait(self, answer: _Answer) -> Message:
         """Wait, as long as anything is heard of the process now and then."""
         heard, silent = self._heard, 0
         while True:  # counted, so that time in which this process was stopped does not count
-            try:
-                return answer.result(_TICK_SECONDS)
-            except TimeoutError:
-                silent = silent + 1 if self._heard == heard else 0
-                heard = self._heard
+            if answer.came.wait(_TICK_SECONDS):
+                return answer.message()
+            silent = silent + 1 if self._heard == heard else 0
+            heard = self._heard
             if silent >= _SILENT_TICKS:
                 self.kill(f"was stuck: no decode ended in {_SILENT_TICKS * _TICK_SECONDS:g} s")
 
@@ -143,7 +158,7 @@ class Child:
                 name, level, words = message.head["log"]
                 logging.getLogger(name).log(level, "%s", words)
             elif message.head["id"] is not None:
-                _settle(self._waiting.pop(message.head["id"]), message)
+                self._waiting.pop(message.head["id"]).settle(_found(message))
         self._die()
 
     def _die(self) -> None:
@@ -161,7 +176,7 @@ class Child:
             waiting = list(self._waiting.values())
             self._waiting.clear()
         for answer in waiting:
-            answer.set_exception(DiedError(how))
+            answer.settle(DiedError(how))
 
     def _listen(self, words: BinaryIO) -> None:
         for line in words:
@@ -176,12 +191,13 @@ def _pipes(process: "subprocess.Popen[bytes]") -> list[BinaryIO]:
     return [cast("BinaryIO", pipe) for pipe in pipes if pipe is not None]
 
 
-def _settle(answer: "Future[Message]", message: Message) -> None:
-    if "error" in message.head:
-        name, words = message.head["error"]
-        answer.set_exception(getattr(errors, name)(words))
-    else:
-        answer.set_result(message)
+def _found(message: Message) -> Message | Exception:
+    """Give a message, or the error that it tells of."""
+    if "error" not in message.head:
+        return message
+    name, words = message.head["error"]
+    error: Exception = getattr(errors, name)(words)
+    return error
 
 
 def _cause(code: int) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from corral.engine import _llama
 from corral.engine.batching import Job, Part
+from corral.engine.latch import Latch
 from corral.engine.options import EngineOptions, Sizes
 from corral.engine.pooling import PoolingType, SplitRule, combine
 from corral.engine.vectors import defect, sound
@@ -40,15 +41,7 @@ class Call:
         self.error: BaseException | None = None
         self._jobs_left = n_jobs
         self._lock = threading.Lock()
-        # Not an Event: an interrupt as it begins to wait would leave its lock taken for ever, and
-        # the driver that wants to set it would wait for that.
-        self._under_way = threading.Lock()
-        self._under_way.acquire()
-
-    def wait(self) -> None:
-        """Wait until all jobs are done."""
-        with self._under_way:
-            pass
+        self.done = Latch()
 
     def fail(self, error: BaseException) -> None:
         """Let the jobs that have not begun be passed over."""
@@ -60,7 +53,7 @@ class Call:
         with self._lock:
             self._jobs_left -= 1
             if not self._jobs_left:
-                self._under_way.release()
+                self.done.open()
 
 
 @dataclass(slots=True)

@@ -161,7 +161,7 @@ class Engine(Closing):
         try:
             for job in jobs:
                 self._shared.queue.put((call, job))
-            call.wait()
+            call.done.wait()
         except BaseException as interrupt:  # KeyboardInterrupt above all
             call.fail(interrupt)
             for driver in self._drivers:

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from corral.closing import Closing
 from corral.engine.child import Child, DiedError
 from corral.engine.frames import Message
+from corral.engine.latch import Turns
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Rows
 from corral.engine.pooling import PoolingType
 from corral.engine.serving import joined, parted
-from corral.engine.turns import Turns
 from corral.errors import CorralError, EngineError
 
 __all__ = ["WorkerEngine"]
@@ -210,11 +210,13 @@ class WorkerEngine(Closing):
         if not sequences:
             return Rows([], {})
         try:
-            with self._turns.together():
+            with (turn := threading.Lock()):
+                self._turns.enter(turn)
                 return self._ask(sequences)
         except DiedError as death:
             log.warning("the model's process %s; it is started anew", death)
-        with self._turns.alone():
+        with self._turns.door:
+            self._turns.wait_for_others()
             return self._bisect(sequences)
 
     def tokenize(self, text: str) -> NDArray[np.int32]:
@@ -240,7 +242,8 @@ class WorkerEngine(Closing):
             "n_threads": n_threads,
             "pack_tokens": pack_tokens,
         }
-        with self._turns.alone():
+        with self._turns.door:
+            self._turns.wait_for_others()
             self._nursery.options = dataclasses.replace(self._nursery.options, **setting)
             # A child that dies meanwhile is followed by one with these options.
             with contextlib.suppress(DiedError):
