@@ -22,11 +22,11 @@ from corral import GGUFEmbeddings
 from corral.engine import child as child_module
 from corral.engine import serving, worker
 from corral.engine.frames import Outbox, receive
+from corral.engine.latch import Latch, Turns
 from corral.engine.options import EngineOptions
 from corral.engine.pool import Engine
 from corral.engine.pooling import PoolingType
 from corral.engine.spawn import child_command, child_environment
-from corral.engine.turns import Turns
 from corral.engine.worker import WorkerEngine
 from corral.errors import EngineError, GGUFError, UsageError
 
@@ -320,11 +320,13 @@ def test_an_interrupted_call_is_not_waited_for_by_the_next(monkeypatch):
     with WorkerEngine(BERT.path, options()) as far:
         assert far.max_tokens
 
-        def interrupted(_answer, _seconds):
-            raise KeyboardInterrupt
+        def interrupted(latch, _seconds):
+            if not latch.is_open:
+                raise KeyboardInterrupt
+            return True
 
         with monkeypatch.context() as patch:
-            patch.setattr(child_module.Future, "result", interrupted)
+            patch.setattr(Latch, "wait", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 far.run([ids(HANG)])
         assert far.run([ids(7)]).defects == {}
@@ -427,13 +429,15 @@ def test_one_that_is_alone_lets_nobody_in():
     turns, inside, seen = Turns(), set(), []
 
     def beside(name):
-        with turns.together():
+        with (turn := threading.Lock()):
+            turns.enter(turn)
             inside.add(name)
             time.sleep(0.002)
             inside.discard(name)
 
     def alone(name):
-        with turns.alone():
+        with turns.door:
+            turns.wait_for_others()
             inside.add(name)
             time.sleep(0.002)
             seen.append(set(inside))
