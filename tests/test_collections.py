@@ -14,7 +14,7 @@ from sink_contract import SCHEMA, record
 from corral import audit as audit_module
 from corral.audit import audit
 from corral.cli import main
-from corral.errors import CollectionError
+from corral.errors import CollectionError, UsageError
 from corral.identity import content_hash
 from corral.overview import collections, delete_sources, info
 from corral_sinks import SinkOptions
@@ -181,6 +181,26 @@ def test_names_that_lead_to_a_collection_are_listed_with_it(place, capsys):
     assert (only.name, only.aliases) == ("docs-0123abcd", ["docs"])
     code, out, _ = call(capsys, "collections", "--path", str(place / "db"))
     assert (code, out.startswith("docs-0123abcd, also called docs  5 points")) == (0, True)
+
+
+def test_a_damaged_collection_is_listed_among_the_others(place, capsys):
+    shutil.copytree(place / "db" / "docs", place / "db" / "bad")
+    (place / "db" / "bad" / "corral.json").write_text("{}x")
+    code, out, _ = call(capsys, "collections", "--path", str(place / "db"))
+    bad, docs = out.splitlines()
+    assert (code, docs.startswith("docs  5 points")) == (1, True)
+    assert bad.startswith("bad  ")
+    assert "cannot be read by this version" in bad
+    code, out, _ = call(capsys, "collections", "--path", str(place / "db"), "--json")
+    faults = {one["name"]: one["fault"] for one in map(json.loads, out.splitlines())}
+    assert (code, faults["docs"], bool(faults["bad"])) == (1, None, True)
+
+
+def test_paths_of_which_nothing_is_known_are_no_reason_to_call_all_gone(place):
+    (place / "other").mkdir()
+    (place / "other" / "else.txt").write_text("Something else.")
+    with pytest.raises(UsageError, match="none of its 5 sources.*is under the paths given"):
+        audit(target_in(place), paths=[place / "other"], progress=ignore)
 
 
 def test_a_server_that_is_not_there_and_a_file_for_a_folder_are_told(tmp_path, capsys):

@@ -250,10 +250,10 @@ class TestPrune:
         }
         ingest(IngestOptions(**ingest_both), progress=ignore)
         before = points(target)
-        with pytest.raises(UsageError, match="would empty the collection: none of its 5 sources"):
+        with pytest.raises(UsageError, match="none of its 5 sources.*ingest without --prune"):
             run(other, target, prune=True, chunk_size=None)
         (more / "x.txt").unlink()
-        with pytest.raises(UsageError, match=r"take all files of .*more for gone"):
+        with pytest.raises(UsageError, match=r"all files of .*more would be taken for gone"):
             ingest(IngestOptions(**ingest_both, prune=True), progress=ignore)
         more.rmdir()
         with pytest.raises(UsageError, match="more cannot be read"):

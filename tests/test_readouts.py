@@ -207,6 +207,13 @@ def test_a_recipe_is_read_back_from_its_fingerprint(heads):
     assert Recipe.of(again, heads="elsewhere").heads == "elsewhere"
 
 
+@pytest.mark.parametrize("part", ["heads", "long_model"])
+def test_a_part_that_a_collection_was_made_without_is_refused(part):
+    held = Fingerprint(model="m", fields={}, names={})
+    with pytest.raises(UsageError, match=f"{part}='x' is given, and the collection was made with"):
+        Recipe.of(held, **{part: "x"})
+
+
 # Through an ingest
 
 

@@ -267,6 +267,14 @@ def test_a_tenants_records_alone_are_copied_written_and_brought(folder, server, 
     assert restore(tmp_path / "all.parquet", back, tell=ignore).points == 2
     with closing(QdrantSink(replace(back, tenant=None))) as sink:
         assert sink.count() == 2
+    carl = replace(whole, tenant="carl")
+    for run in (
+        lambda: copy(carl, there, tell=ignore),
+        lambda: export(carl, tmp_path / "carl.jsonl", tell=ignore),
+        lambda: restore(tmp_path / "all.parquet", replace(carl, collection="carls"), tell=ignore),
+    ):
+        with pytest.raises(CollectionError, match="nothing of the tenant 'carl'"):
+            run()
     nobody = replace(folder, tenant="anna")
     export(folder, tmp_path / "docs.jsonl", tell=ignore)
     for run in (

@@ -12,7 +12,7 @@ from typing import Any, cast
 from corral.collection import fingerprint_in
 from corral.errors import CollectionError
 from corral.fingerprint import METADATA_KEY
-from corral_sinks import Schema, SinkOptions
+from corral_sinks import Schema, SinkError, SinkOptions, SinkUnavailableError
 from corral_sinks.qdrant import QdrantSink, folder_of, vector_bytes
 
 __all__ = ["Entry", "Info", "SourceInfo", "collections", "delete_sources", "info"]
@@ -29,6 +29,7 @@ class Entry:
         model: that made it, as it was named; None where corral did not make it.
         tenants: whether its chunks belong to tenants.
         aliases: further names that lead to it.
+        fault: why nothing more is known of it, as where its files are damaged; else None.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     model: str | None
     tenants: bool
     aliases: Sequence[str]
+    fault: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,15 +117,22 @@ def collections(*, url: str | None = None, path: str | None = None) -> list[Entr
 
 
 def _entry(sink: QdrantSink, name: str, aliases: Sequence[str]) -> Entry:
-    schema = sink.schema() or Schema(vectors={})
+    schema, points, fault = Schema(vectors={}), 0, None
+    try:
+        schema, points = sink.schema() or schema, sink.count()
+    except SinkUnavailableError:
+        raise
+    except SinkError as error:  # of this one: the others can be told of
+        fault = str(error)
     held = schema.metadata.get(METADATA_KEY)
     return Entry(
         name=name,
-        points=sink.count(),
+        points=points,
         vectors=_vectors(schema),
         model=str(held.get("model")) if isinstance(held, Mapping) else None,
         tenants=schema.tenants,
         aliases=aliases,
+        fault=fault,
     )
 
 

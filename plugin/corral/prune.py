@@ -29,24 +29,24 @@ def vanished(
     for file in files:
         if isinstance(file, SkippedFile) and file.failed:
             raise UsageError(
-                f"--prune cannot tell which files are gone: {file.path}: {file.reason}. "
-                "Make it readable, or run without --prune"
+                f"it cannot be told which files are gone: {file.path}: {file.reason}. Make it "
+                "readable, or ingest without --prune"
             )
     inhabited = {folder for place in _folders(files) for folder in (place, *place.parents)}
     for root in roots:
         if root.is_dir() and inhabited.isdisjoint((root, root.resolve())):
             raise UsageError(
-                f"--prune would take all files of {root} for gone: there is none in it, as in a "
-                "folder that is not mounted. Leave it out, or run without --prune"
+                f"all files of {root} would be taken for gone: there is none in it, as in a folder "
+                "that is not mounted. Leave it out, or ingest without --prune"
             )
     found = {file.source for file in files}
     known = sorted(set(held))
     gone = [source for source in known if source not in found]
     if known and len(gone) == len(known):
         raise UsageError(
-            f"--prune would empty the collection: none of its {len(known):,} sources, such as "
-            f"{known[0]!r}, is under the paths given. Sources are relative to them: give the "
-            "same paths as before, or run without --prune"
+            f"all of the collection would be taken for gone: none of its {len(known):,} sources, "
+            f"such as {known[0]!r}, is under the paths given. Sources are relative to them: give "
+            "the same paths as before, or ingest without --prune"
         )
     return gone
 

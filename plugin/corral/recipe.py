@@ -78,16 +78,24 @@ class Recipe:
             held: the collection's.
             heads: where its heads file is now; None takes where it was.
             long_model: where its second model is now; None takes the name it had.
+
+        Raises:
+            UsageError: one of them is given, and the collection was made without it.
         """
         fields, names = held.fields, held.names
+        for part, given in ((_HEADS, heads), (_LONG_MODEL, long_model)):
+            if given is not None and part not in names:
+                raise UsageError(
+                    f"{part}={given!r} is given, and the collection was made without; leave it out"
+                )
         return cls(
             short_dim=DenseEmbedder.short_dim_of(fields),
             bm25=Bm25Embedder.options_of(fields),
             late=bool(fields.get("late")),
             multi=MULTI in fields,
             lexical=fields.get(SPARSE) == LEXICAL,
-            heads=(heads or names.get(_HEADS)) if _HEADS in names else None,
-            long_model=(long_model or names.get(_LONG_MODEL)) if _LONG_MODEL in names else None,
+            heads=heads or names.get(_HEADS),
+            long_model=long_model or names.get(_LONG_MODEL),
         )
 
     @property

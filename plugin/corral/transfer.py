@@ -121,13 +121,15 @@ def _schema_of(there: QdrantSink, source: SinkOptions) -> Schema:
     """Give the schema of a collection that is to be read.
 
     Raises:
-        CollectionError: there is none, or it knows no tenants and one is named.
+        CollectionError: there is none; or a tenant is named and it knows none, or not that one.
     """
     place = f"collection {source.collection!r} at {source.url or source.path}"
     schema = there.schema()
     if schema is None:
         raise CollectionError(f"there is no {place}")
     _require_tenants(schema, source.tenant, place)
+    if source.tenant is not None and not there.count():
+        raise CollectionError(f"{place} holds nothing of the tenant {source.tenant!r}")
     return schema
 
 
@@ -217,6 +219,8 @@ def _fill(
     """Make the collection where there is none, write what it lacks, and count."""
     batches = iter(lambda: list(islice(records, _BATCH)), [])
     first = next(batches, [])  # of a file that cannot be read, no collection is made
+    if target.tenant is not None and not first:
+        raise CollectionError(f"there is nothing of the tenant {target.tenant!r} to bring")
     _settle(here, target, schema)
     done = written = 0
     try:

@@ -28,22 +28,26 @@ _SHOWN = 20
 @click.command(context_settings=CONTEXT_SETTINGS)
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
-def collections(path: str | None, url: str | None, *, as_json: bool) -> None:
-    """List the collections of a folder or a server."""
+def collections(path: str | None, url: str | None, *, as_json: bool) -> int:
+    """List the collections of a folder or a server; the exit code is 1 where one is damaged."""
     target_of(path, url, "")
     from dataclasses import asdict
 
     from corral.overview import collections as listed
 
-    for entry in listed(url=url, path=path):
+    entries = listed(url=url, path=path)
+    for entry in entries:
         if as_json:
             click.echo(json.dumps(asdict(entry), ensure_ascii=False))
+        elif entry.fault is not None:
+            click.echo(f"{entry.name}  {entry.fault}")
         else:
             vectors = ", ".join(f"{name} {size}" for name, size in entry.vectors.items())
             tenants = ", of tenants" if entry.tenants else ""
             made = f"by {entry.model}" if entry.model else "not made by corral"
             also = f", also called {', '.join(entry.aliases)}" if entry.aliases else ""
             click.echo(f"{entry.name}{also}  {entry.points:,} points{tenants}  ({vectors})  {made}")
+    return int(any(entry.fault is not None for entry in entries))
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
