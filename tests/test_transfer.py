@@ -388,6 +388,10 @@ def test_a_file_that_cannot_be_written_leaves_nothing(folder, tmp_path, name, mo
     monkeypatch.setattr(QdrantSink, "records", broken)
     with pytest.raises(SinkError, match="store is gone"):
         export(folder, tmp_path / name, tell=ignore)
+    bad = record(1, vectors={"dense": np.full(8, np.nan, np.float32)})
+    monkeypatch.setattr(QdrantSink, "records", lambda _: iter([bad]))
+    with pytest.raises(SinkError, match=r"a\.md.*'dense' holds a value that is not finite"):
+        export(folder, tmp_path / name, tell=ignore)
     assert not list(tmp_path.glob("*a.*"))
 
 

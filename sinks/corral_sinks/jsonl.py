@@ -284,7 +284,7 @@ def write_jsonl(file: Path, schema: Schema, records: Iterable[Record]) -> int:
         How many there were.
 
     Raises:
-        SinkError: the file cannot be written.
+        SinkError: the file cannot be written, or a record does not fit the schema.
     """
     n_records = 0
     unknown = _line({**_header(schema), "records": _MOST_RECORDS})
@@ -292,6 +292,7 @@ def write_jsonl(file: Path, schema: Schema, records: Iterable[Record]) -> int:
         with whole_file(file) as new:
             new.write(unknown)
             for record in records:
+                check_record(record, schema)
                 new.write(_line(_entry(record)))
                 n_records += 1
             known = _line({**_header(schema), "records": n_records})

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from corral_sinks import Record, Schema, SinkError, SparseVector, Vector
+from corral_sinks._checks import check_record
 from corral_sinks._files import reading, whole_file
 from corral_sinks._schemas import record_from, schema_from
 
@@ -41,7 +42,7 @@ def write_parquet(file: Path, schema: Schema, records: Iterable[Record]) -> int:
         How many there were.
 
     Raises:
-        SinkError: the file cannot be written.
+        SinkError: the file cannot be written, or a record does not fit the schema.
     """
     columns = _columns(schema)
     n_records = 0
@@ -51,7 +52,7 @@ def write_parquet(file: Path, schema: Schema, records: Iterable[Record]) -> int:
             whole_file(file) as new,
             parquet.ParquetWriter(new, columns, compression="zstd") as writer,
         ):
-            while rows := [_row(record, columns) for record in islice(rest, _ROWS)]:
+            while rows := [_row(record, schema, columns) for record in islice(rest, _ROWS)]:
                 writer.write_table(pa.Table.from_pylist(rows, schema=columns))
                 n_records += len(rows)
     except (OSError, pa.ArrowException) as error:
@@ -69,7 +70,8 @@ def _columns(schema: Schema) -> Any:  # noqa: ANN401 - pyarrow is untyped
     return pa.schema(fields, metadata={_SCHEMA_KEY: json.dumps(asdict(schema)).encode()})
 
 
-def _row(record: Record, columns: Any) -> Mapping[str, Any]:  # noqa: ANN401 - pyarrow is untyped
+def _row(record: Record, schema: Schema, columns: Any) -> Mapping[str, Any]:  # noqa: ANN401 - pyarrow is untyped
+    check_record(record, schema)
     payload = json.dumps(record.payload, ensure_ascii=False, allow_nan=False)
     vectors = {name: _numbers(vector) for name, vector in record.vectors.items()}
     return {**dict.fromkeys(columns.names), "id": record.id, "payload": payload, **vectors}
