@@ -29,6 +29,7 @@ _QUEUED: Final = 2
 _EMBED_THREADS: Final = 2
 _FLUSH_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.2
+_LOCK_SECONDS: Final = 5.0
 
 
 class Progress(Protocol):
@@ -95,7 +96,8 @@ class _Threads:
     def stop(self) -> None:
         """Let the threads end as soon as they can, and wait a moment for the reading one."""
         self._stop.set()
-        self._threads[0].join(timeout=1.0)
+        if self._threads[0].is_alive():  # else an interrupt came before it was started
+            self._threads[0].join(timeout=1.0)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -187,9 +189,18 @@ class Writer:
                 self._flush()
 
     def flush(self) -> None:
-        """Make safe against power loss what was written."""
-        with self._lock:
+        """Make safe against power loss what was written.
+
+        An interrupt may leave the lock with who waits for the store, or for nothing any more. A run
+        that ends does not wait for it for long: what was acknowledged survives the process anyway.
+        """
+        if not self._lock.acquire(timeout=_LOCK_SECONDS):
+            log.warning("not flushed: the store is busy; what it acknowledged is stored")
+            return
+        try:
             self._flush()
+        finally:
+            self._lock.release()
 
     def _flush(self) -> None:
         self._sink.flush()

@@ -46,7 +46,12 @@ _MODEL_OPTIONS = (
         "--document-prefix", metavar="TEXT", help="Put before documents, over the profile's."
     ),
     click.option("--n-contexts", type=int, metavar="N", help="Contexts that run side by side."),
-    click.option("--n-threads", type=int, metavar="N", help="Threads of each context."),
+    click.option(
+        "--n-threads",
+        type=int,
+        metavar="N",
+        help="Threads of each context; left out, the contexts share all cores.",
+    ),
     click.option("--n-ubatch", type=int, metavar="N", help="Most tokens of a decode."),
     click.option(
         "--pack-tokens", type=int, metavar="N", help="Most tokens of several texts' decode."
