@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from corral.discovery import SkippedFile, SourceFile
@@ -10,6 +10,7 @@ from corral.errors import EmptyTextError, NotTextError, ReadError
 from corral.identity import ChunkIds, content_hash
 from corral.readers.files import Readers
 from corral.report import FileReport, FileStatus
+from corral.sealing import SEAL, is_sealed, place_of, seal
 from corral_chunkers import Chunk, Chunker, ChunkerError, Document
 
 __all__ = ["ALWAYS_KNOWN", "FileLeft", "FileRead", "Pending", "Stored", "prepare"]
@@ -19,13 +20,13 @@ Stored = Mapping[str, Mapping[str, Any]]
 
 
 ALWAYS_KNOWN: Final = frozenset({
-    "chunk_index", "content_hash", "end", "file", "model", "n_tokens", "reader", "record", "source",
-    "start", "tenant", "truncated",
+    "chunk_index", "content_hash", "end", "file", SEAL, "model", "n_tokens", "reader", "record",
+    "source", "start", "tenant", "truncated",
 })  # fmt: skip
 """Names of metadata that no field of a record may take."""
 
 _MAY_GO: Final = frozenset(
-    {"file", "title", "heading_path", "page", "language", "parent", "context"}
+    {"file", SEAL, "title", "heading_path", "page", "language", "parent", "context"}
 )
 """Metadata of ours that a chunk may have had and have no more."""
 
@@ -140,16 +141,24 @@ def prepare(
             yield FileLeft(file, file.failed, file.reason, began)
             continue
         try:
-            comparison = _Comparison(file, stored)
+            loaded = readers.load(file.path, file.source)
+            comparison = _Comparison(file, stored, loaded.hash)
+            if comparison.is_unchanged:
+                yield comparison.unchanged(began)
+                continue
             try:
-                for document in readers.read(file.path, file.source):
+                for document in readers.documents(loaded):
                     named = _cut(
                         file, document, chunker, model_of, tenant, whole_document=whole_document
                     )
                     yield from comparison.new(named)
             except EmptyTextError as error:
                 yield comparison.result(began, empty=str(error))
+            except (ReadError, ChunkerError):  # what came before it is stored
+                yield from comparison.last(whole=False)
+                raise
             else:
+                yield from comparison.last()
                 yield comparison.result(began)
         except NotTextError as error:
             yield FileLeft(file, failed=False, reason=str(error), began=began)
@@ -205,39 +214,60 @@ def _place(document: Document, chunk: Chunk) -> dict[str, object]:
 
 
 class _Comparison:
-    """What a file has now beside what the store holds of it."""
+    """What a file has now beside what the store holds of it.
 
-    def __init__(self, file: SourceFile, stored: Callable[[str], Stored]) -> None:
+    A chunk is passed on when the next one is there, since the last one carries the file's seal.
+    """
+
+    def __init__(self, file: SourceFile, stored: Callable[[str], Stored], read_hash: str) -> None:
         self._file = file
-        self._ask = stored
-        self._known: Stored | None = None
-        self._seen: set[str] = set()
+        self._known = stored(file.source)
+        self._read_hash = read_hash
+        self._places: dict[str, list[Any]] = {}
         self._moved: dict[str, Mapping[str, Any]] = {}
         self._n_pending = 0
+        self._held_back: Pending | None = None
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the file needs not be cut to know that all of it is stored."""
+        return is_sealed(self._read_hash, self._known)
+
+    def unchanged(self, began: float) -> FileRead:
+        """Say that there is nothing to do."""
+        return FileRead(self._file, 0, len(self._known), {}, (), began)
 
     def new(self, chunks: Iterable[Pending]) -> Iterator[Pending]:
         """Pass on the chunks that the store does not have."""
-        known = self._stored()
         for pending in chunks:
-            self._seen.add(pending.id)
-            held = known.get(pending.id)
-            if held is None:
-                self._n_pending += 1
-                yield pending
-            elif (mended := _mended(held, pending.metadata)) != dict(held):
-                self._moved[pending.id] = payload(pending.chunk.text, mended)
+            self._places[pending.id] = place_of(pending.metadata)
+            if self._held_back is not None:
+                yield from self._passed_on(self._held_back)
+            self._held_back = pending
+
+    def last(self, *, whole: bool = True) -> Iterator[Pending]:
+        """Pass on the last chunk, as the others; that of a file read to its end with the seal."""
+        pending = self._held_back
+        if pending is None:
+            return
+        if whole:
+            sealed = {**pending.metadata, SEAL: seal(self._read_hash, self._places)}
+            pending = replace(pending, metadata=sealed)
+        yield from self._passed_on(pending)
+
+    def _passed_on(self, pending: Pending) -> Iterator[Pending]:
+        held = self._known.get(pending.id)
+        if held is None:
+            self._n_pending += 1
+            yield pending
+        elif (mended := _mended(held, pending.metadata)) != dict(held):
+            self._moved[pending.id] = payload(pending.chunk.text, mended)
 
     def result(self, began: float, *, empty: str | None = None) -> FileRead:
         """Say what the store must do besides."""
-        stale = [chunk_id for chunk_id in self._stored() if chunk_id not in self._seen]
-        n_reused = len(self._seen) - self._n_pending
+        stale = [chunk_id for chunk_id in self._known if chunk_id not in self._places]
+        n_reused = len(self._places) - self._n_pending
         return FileRead(self._file, self._n_pending, n_reused, self._moved, stale, began, empty)
-
-    def _stored(self) -> Stored:
-        """Ask once, and not before the file has been read."""
-        if self._known is None:
-            self._known = self._ask(self._file.source)
-        return self._known
 
 
 def _mended(held: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """Files to documents: which reader, in which process, under which limits."""
 
+import contextlib
+import hashlib
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Self
 
@@ -10,11 +14,11 @@ from corral.errors import NotTextError, UsageError
 from corral.readers import calls
 from corral.readers.contract import RawFile, ReaderOptions
 from corral.readers.process import ReadingProcess
-from corral.readers.registry import reader_for
+from corral.readers.registry import NamedReader, reader_for
 from corral.reading import DEFAULT_MAX_BYTES, STDIN, read_bytes
 from corral_chunkers import Document
 
-__all__ = ["DEFAULT_MEMORY", "DEFAULT_SECONDS", "Readers"]
+__all__ = ["DEFAULT_MEMORY", "DEFAULT_SECONDS", "LoadedFile", "Readers"]
 
 DEFAULT_SECONDS: Final = 120.0
 """Most seconds for a file; a PDF of thousands of pages takes some ten."""
@@ -23,6 +27,45 @@ DEFAULT_MEMORY: Final = 2 * 2**30
 """Most bytes of address space of the process that reads."""
 
 _LEAST_MEMORY: Final = 2**28
+_LIBRARIES: Final = (
+    *("corral", "charset-normalizer", "docutils", "langchain-text-splitters", "lxml"),
+    *("markdown-it-py", "mdit-py-plugins", "nbformat", "pypdfium2", "python-docx", "python-pptx"),
+    *("pyyaml", "selectolax", "tree-sitter", "tree-sitter-language-pack"),
+)
+"""A new version of which may read or cut the same bytes otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """A file's bytes, and what is to make documents of them.
+
+    Args:
+        file: which.
+        reader: that was chosen.
+        options: for it.
+    """
+
+    file: RawFile
+    reader: NamedReader
+    options: ReaderOptions
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over all that its documents depend on, in hexadecimal."""
+        how = repr((self.file.source, self.reader.label, self.options, _versions()))
+        found = hashlib.sha256(how.encode("utf-8", "surrogatepass"))
+        found.update(hashlib.sha256(self.file.raw).digest())
+        return found.hexdigest()
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    """Versions of what reads and cuts; of what is not installed none."""
+    found = []
+    for name in _LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return tuple(found)
 
 
 class Readers:
@@ -73,7 +116,11 @@ class Readers:
         self._process.close()
 
     def read(self, path: Path, source: str) -> Iterator[Document]:
-        """Yield the documents of a file; `metadata` tells the reader and its version.
+        """Yield the documents of a file, as `load` and `documents` do."""
+        yield from self.documents(self.load(path, source))
+
+    def load(self, path: Path, source: str) -> LoadedFile:
+        """Read a file's bytes, and choose its reader.
 
         Args:
             path: of the file, or STDIN.
@@ -81,15 +128,27 @@ class Readers:
                 by its end.
 
         Raises:
-            EmptyTextError: there is no text in it.
-            NotTextError: it is no text and of no format that is read here, or too large.
-            ReadError: it cannot be read, is damaged, or a limit was reached.
+            NotTextError: it is too large, or no file.
+            ReadError: it cannot be read.
         """
         raw = (
             self._standard_input() if path == STDIN else read_bytes(path, max_bytes=self._max_bytes)
         )
-        file = RawFile(raw=raw, path=str(path), source=source)
-        found = reader_for(source, raw)
+        return LoadedFile(
+            RawFile(raw=raw, path=str(path), source=source),
+            reader_for(source, raw),
+            self._options,
+        )
+
+    def documents(self, loaded: LoadedFile) -> Iterator[Document]:
+        """Yield the documents of a file; `metadata` tells the reader and its version.
+
+        Raises:
+            EmptyTextError: there is no text in it.
+            NotTextError: it is no text and of no format that is read here.
+            ReadError: it is damaged, or a limit was reached.
+        """
+        file, found = loaded.file, loaded.reader
         if found.reader.confined:
             documents = self._process.read(found.name, file, self._options)
         else:
