@@ -296,6 +296,12 @@ class TestLeftOut:
             ".git/c.txt", ".b.txt", "venv/lib/d.md",
         ]  # fmt: skip
 
+    def test_an_embedded_collection_among_the_documents_is_none_of_them(self, tree):
+        root = tree("a.txt", "db/x/corral.json", "db/x/edge_config.json", "db/x/segments/s.txt")
+        assert sources(root, hidden=True, suffixes=(".txt", ".json")) == ["a.txt"]
+        (root / "db/x/edge_config.json").unlink()
+        assert len(sources(root, suffixes=(".txt", ".json"))) == 3
+
     def test_ignore_files_count_below_their_folder_and_the_nearest_decides(self, tree):
         root = tree(
             "a.txt", "b.log.txt", "build/c.txt", "x/build/d.txt", "x/keep.log.txt", "x/e.txt"

@@ -30,6 +30,8 @@ SUFFIXES: Final = (".txt", ".md", ".rst")
 
 _MOST_REASONS: Final = 5
 _ENVIRONMENT: Final = "pyvenv.cfg"
+_COLLECTION: Final = frozenset({"corral.json", "edge_config.json"})
+"""Files of an embedded collection's folder, which may lie among the documents: it holds copies."""
 """Stands in the folder of every virtual environment of Python's."""
 
 
@@ -259,7 +261,7 @@ def _search_root(root: _Root, search: _Search) -> Iterator[SourceFile | SkippedF
             reason = f"it cannot be looked into: {error.strerror or error}"
             yield SkippedFile(path, source, reason, failed=True)
             continue
-        if parts and _ENVIRONMENT in names and not search.hidden:
+        if parts and ((_ENVIRONMENT in names and not search.hidden) or _COLLECTION.issubset(names)):
             continue
         pending += [(*parts, name) for name in sorted(names, key=os.fsencode, reverse=True)]
         if is_folder or real in search.given:
