@@ -83,7 +83,13 @@ def tampered(vector):
     return np.roll(vector, 1, axis=-1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("words", "short")),
+        *("readouts", "late", "routed"),
+    ],
+)
 def test_vectors_of_every_kind_are_computed_anew_and_a_tampered_one_is_found(folder, target, kind):
     options, names = KINDS[kind]
     (folder / "wool.txt").write_text("Wool is shorn in June.")
