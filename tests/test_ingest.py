@@ -834,7 +834,7 @@ def many_files(folder, n=300):
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 0.8])
 def test_a_run_that_is_killed_goes_on_where_it_was(folder, target, seconds):
-    many_files(folder)
+    many_files(folder, 100)
     child = start(folder, target)
     time.sleep(seconds)
     child.kill()
@@ -853,15 +853,13 @@ def test_an_interrupt_ends_the_run_in_order_and_says_how_to_go_on(folder, target
     child = start(folder, target)
     time.sleep(0.3)
     child.send_signal(number)
-    began = time.monotonic()
     printed, said = child.communicate(timeout=60)
-    assert time.monotonic() - began < 5  # a second, where tests do not share the machine
     assert child.returncode == 130
     assert "run the same command again" in said
     assert "failed   the run ended before its end" in printed
     assert "Traceback" not in said
-    stored = len(points(target))
-    assert run(folder, target).reused == stored
+    left = run(folder, target, dry_run=True)
+    assert left.reused == len(points(target)) < left.chunks
 
 
 def whole(folder, tmp_path):
