@@ -10,7 +10,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 # Comparisons with transformers need the dependency group "reference", which brings torch.
 QUICK := not slow and not server and not reference
 # Files of tests run side by side; the tests of a file share what they set up.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile \
 	--cov --cov-report=term
 
 .PHONY: help venv lint test test-all demo bench fast clean
