@@ -110,11 +110,7 @@ def _open_far(options: IngestOptions, model: str) -> GGUFEmbeddings:
 
 
 def chunker_of(
-    options: IngestOptions,
-    embeddings: GGUFEmbeddings,
-    router: Router | None,
-    *,
-    may_exceed: bool | None = None,
+    options: IngestOptions, embeddings: GGUFEmbeddings, router: Router | None
 ) -> Chunker:
     """Make what cuts documents; one that is long it leaves whole where another model reads those.
 
@@ -122,8 +118,6 @@ def chunker_of(
         options: of the ingest.
         embeddings: the model.
         router: of long documents to another one.
-        may_exceed: whether chunks may be over the model's limit; None where the options say what
-            is to become of them.
 
     Raises:
         UsageError: the settings do not go together.
@@ -137,7 +131,7 @@ def chunker_of(
         overlap=options.chunk_overlap,
         context=options.context,
         late=options.late,
-        may_exceed="over_length" in options.model_options if may_exceed is None else may_exceed,
+        may_exceed="over_length" in options.model_options,
     )
     if router is None:
         return chunker

@@ -48,7 +48,7 @@ def from_files(
         models: that made the collection.
         whole_document: whether ids depend on the whole document.
     """
-    chunker = chunker_of(options, models.embeddings, models.router, may_exceed=True)
+    chunker = chunker_of(options, models.embeddings, models.router)
     with options.open_readers() as readers:
         for event in prepare(
             _files_of(records.values(), options),
