@@ -40,6 +40,7 @@ def client(tmp_path):
 def child(code, *arguments):
     return subprocess.Popen(
         [sys.executable, *(["-c", code] if code else []), *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=TESTS,
