@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["Encoder", "Encoding", "HuggingFaceEncoder", "code_point_spans", "without_surrogates"]
+__all__ = [
+    "Encoder",
+    "Encoding",
+    "HuggingFaceEncoder",
+    "code_point_spans",
+    "without_gaps",
+    "without_surrogates",
+]
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _CONTINUATION_MASK: Final = 0xC0
@@ -59,10 +66,15 @@ class HuggingFaceEncoder:
 
     def encode(self, text: str) -> Encoding:
         """Return ids and offsets."""
+        ids, offsets = self.encode_gappy(text)
+        return Encoding(ids, without_gaps(text, offsets))
+
+    def encode_gappy(self, text: str) -> Encoding:
+        """Return ids and offsets; the spans may leave out what a normaliser deleted."""
         found = self._tokenizer.encode(text, add_special_tokens=False)
         flat = np.fromiter(chain.from_iterable(found.offsets), np.int64, 2 * len(found))
-        offsets = flat.reshape(-1, 2)
-        return Encoding(np.array(found.ids, np.int32), _without_gaps(text, offsets))
+        offsets = np.maximum.accumulate(flat.reshape(-1, 2), axis=0)
+        return Encoding(np.array(found.ids, np.int32), offsets)
 
     def encode_ids(self, text: str) -> NDArray[np.int32]:
         """Return the ids."""
@@ -78,7 +90,7 @@ def without_surrogates(text: str) -> str:
     return text
 
 
-def _without_gaps(text: str, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def without_gaps(text: str, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Widen spans over what a normaliser deleted or joined with the character before it.
 
     `tokenizers` gives "e" of "e" and an acute accent as the span of their token. A text cut there
@@ -86,7 +98,6 @@ def _without_gaps(text: str, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     if not len(offsets):
         return offsets
-    np.maximum.accumulate(offsets, axis=0, out=offsets)
     starts, ends = offsets.T
     starts[0] -= len(text[: starts[0]].lstrip())
     nexts = [*starts[1:].tolist(), len(text)]
