@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -19,8 +20,15 @@ from sink_contract import AWKWARD, SCHEMA, record, sparse, vector
 from corral.cli import main
 from corral.errors import CollectionError, IncompleteRunError, UsageError
 from corral.search import search
-from corral.transfer import copy, export, restore
-from corral_sinks import Schema, SinkError, SinkOptions, SparseVector, VectorParams
+from corral.transfer import Exported, copy, export, restore
+from corral_sinks import (
+    Schema,
+    SinkError,
+    SinkOptions,
+    SinkUnavailableError,
+    SparseVector,
+    VectorParams,
+)
 from corral_sinks.jsonl import JsonlSink, read_jsonl
 from corral_sinks.parquet import read_parquet
 from corral_sinks.qdrant import QdrantSink
@@ -48,15 +56,34 @@ def mixed(number):
     )
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """An embedded collection of 600 records and one that lacks vectors."""
-    target = SinkOptions(collection="docs", path=str(tmp_path / "db"))
+    target = SinkOptions(collection="docs", path=str(tmp_path_factory.mktemp("made") / "db"))
     with closing(QdrantSink(target)) as sink:
         sink.create(SCHEMA)
         sink.upsert([mixed(number) for number in range(600)])
         sink.upsert([record(601, vectors={"weights": sparse([1], [2])})])
     return target
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of it."""
+    shutil.copytree(made.path, tmp_path / "db")
+    return replace(made, path=str(tmp_path / "db"))
+
+
+@pytest.fixture(scope="module")
+def whole(made, tmp_path_factory):
+    """What it comes to in a file of each form, in row groups of 100, if nothing goes wrong."""
+    place = tmp_path_factory.mktemp("whole")
+    files = {end: place / f"docs{end}" for end in (".jsonl", ".parquet")}
+    with pytest.MonkeyPatch.context() as patch:
+        small_groups(patch)
+        for file in files.values():
+            export(made, file, tell=ignore)
+    return {end: file.read_bytes() for end, file in files.items()}
 
 
 @pytest.fixture
@@ -159,7 +186,7 @@ def test_fewer_points_than_were_acknowledged_are_told(folder, tmp_path, monkeypa
 def test_a_file_brings_everything_back(folder, tmp_path, end):
     file = tmp_path / f"docs{end}"
     told = []
-    assert export(folder, file, tell=lambda *news: told.append(news)) == 601
+    assert export(folder, file, tell=lambda *news: told.append(news)) == Exported(601, 0)
     assert told[-1] == (601, 601)
     back = SinkOptions(collection="back", path=str(tmp_path / "db"))
     assert restore(file, back, tell=ignore).written == 601
@@ -167,7 +194,7 @@ def test_a_file_brings_everything_back(folder, tmp_path, end):
     told.clear()
     again = restore(file, back, tell=lambda *news: told.append(news))
     assert (again.present, told) == (601, [(256, 601), (512, 601), (601, 601)])
-    assert [one.name for one in tmp_path.iterdir() if "new" in one.name] == []
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["db", file.name]
 
 
 @pytest.mark.parametrize("end", [".jsonl", ".parquet"])
@@ -187,24 +214,217 @@ def test_an_import_that_broke_off_goes_on_and_counts(folder, server, tmp_path, e
     same(folder, there)
 
 
+def small_groups(monkeypatch):
+    """Let a row group hold 100 records."""
+    monkeypatch.setattr("corral_sinks.parquet._ROWS", 100)
+
+
+class Reading:
+    """Counts what is read of a collection, vectors and all, and breaks off in time."""
+
+    def __init__(self, monkeypatch, stop=None, error=KeyboardInterrupt):
+        self.ids = []
+        records = QdrantSink.records
+
+        def counted(sink, *, vectors=True, after=None):
+            for one in records(sink, vectors=vectors, after=after):
+                if vectors:
+                    if len(self.ids) == stop:
+                        raise error
+                    self.ids.append(one.id)
+                yield one
+
+        monkeypatch.setattr(QdrantSink, "records", counted)
+
+
+def break_off(target, file, stop):
+    """Interrupt an export once that many records are read."""
+
+    def tell(done, _):
+        if done == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(target, file, tell=tell)
+
+
+def unfinished(file):
+    return file.with_name(f".{file.name}.unfinished")
+
+
 @pytest.mark.parametrize("end", [".jsonl", ".parquet"])
-def test_an_export_that_is_killed_leaves_no_file_of_that_name_and_the_next_one_is_whole(
-    folder, tmp_path, end
+@pytest.mark.parametrize("stop", [1, 100, 450, 601])
+def test_an_export_that_broke_off_goes_on_and_is_as_one_that_did_not(
+    folder, tmp_path, monkeypatch, whole, stop, end
+):
+    small_groups(monkeypatch)
+    file = tmp_path / f"docs{end}"
+    break_off(folder, file, stop)
+    assert not file.exists()
+    assert unfinished(file).is_dir()
+    again = Reading(monkeypatch)
+    told = []
+    found = export(folder, file, tell=lambda *news: told.append(news))
+    assert found == Exported(601, stop)
+    assert len(again.ids) == 601 - stop  # nothing is read twice
+    assert told == [(number, 601) for number in range(stop + 1, 602)]
+    assert file.read_bytes() == whole[file.suffix]
+    assert not unfinished(file).exists()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 700])
+def test_a_record_that_was_not_written_whole_is_cut_off_and_read_again(
+    folder, tmp_path, whole, cut
+):
+    file = tmp_path / "docs.jsonl"
+    break_off(folder, file, 300)
+    lines = unfinished(file) / "lines"
+    lines.write_bytes(lines.read_bytes()[:-cut])
+    assert export(folder, file, tell=ignore) == Exported(601, 299)
+    assert file.read_bytes() == whole[file.suffix]
+
+
+def test_a_row_group_that_is_damaged_is_read_again_with_those_behind_it(
+    folder, tmp_path, monkeypatch, whole
+):
+    small_groups(monkeypatch)
+    file = tmp_path / "docs.parquet"
+    break_off(folder, file, 350)
+    damaged = unfinished(file) / "00000001.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert export(folder, file, tell=ignore) == Exported(601, 100)
+    assert file.read_bytes() == whole[file.suffix]
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".parquet"])
+def test_an_export_that_is_killed_leaves_no_file_of_that_name_and_the_next_one_goes_on(
+    folder, tmp_path, monkeypatch, whole, end
 ):
     file = tmp_path / f"docs{end}"
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
+        "import corral_sinks.parquet\n"
         "from corral.transfer import export\n"
         "from corral_sinks import SinkOptions\n"
+        "corral_sinks.parquet._ROWS = 100\n"
         "kill = lambda done, _: done < 400 or os.kill(os.getpid(), signal.SIGKILL)\n"
         "export(SinkOptions(collection='docs', path=sys.argv[1]), Path(sys.argv[2]), tell=kill)\n"
     )
-    child = subprocess.run([sys.executable, "-c", code, folder.path, file], check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", code, folder.path, file], stdin=subprocess.DEVNULL, check=False
+    )
     assert child.returncode == -9
     assert not file.exists()
-    assert export(folder, file, tell=ignore) == 601
-    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == [file.name]
+    small_groups(monkeypatch)
+    assert export(folder, file, tell=ignore) == Exported(601, 400)
+    assert file.read_bytes() == whole[file.suffix]
+    assert not unfinished(file).exists()
+
+
+@pytest.mark.parametrize(("end", "kept"), [(".jsonl", 203), (".parquet", 200)])
+@pytest.mark.parametrize("change", ["payload", "deleted", "added"])
+def test_a_collection_that_changed_in_between_is_read_again_from_there_on(
+    folder, tmp_path, monkeypatch, caplog, end, kept, change
+):
+    small_groups(monkeypatch)
+    other, file = tmp_path / f"other{end}", tmp_path / f"docs{end}"
+    break_off(folder, file, 450)
+    with closing(QdrantSink(folder)) as sink:
+        point = [one.id for one in sink.records(vectors=False)][203]
+        if change == "payload":
+            sink.set_payload({point: {"page_content": "new", "metadata": {"source": "n.md"}}})
+        elif change == "deleted":
+            sink.delete([point])
+        else:
+            sink.upsert([replace(record(1), id=f"{point[:-1]}{int(point[-1], 16) - 1:x}")])
+    export(folder, other, tell=ignore)
+    assert not caplog.messages
+    found = export(folder, file, tell=ignore)
+    assert found.resumed == kept
+    (message,) = caplog.messages
+    assert re.search(f"has changed since .* the first {kept} records are kept", message)
+    assert file.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".parquet"])
+def test_what_is_of_another_collection_is_begun_anew(folder, tmp_path, monkeypatch, caplog, end):
+    small_groups(monkeypatch)
+    other = replace(folder, collection="other")
+    with closing(QdrantSink(other)) as sink:
+        sink.create(replace(SCHEMA, metadata={"corral": {"model": "other"}}))
+        sink.upsert([mixed(number) for number in range(200)])
+    file = tmp_path / f"docs{end}"
+    break_off(other, file, 150)
+    assert export(folder, file, tell=ignore) == Exported(601, 0)
+    assert "damaged or of another collection: the export begins anew" in caplog.text
+    back = SinkOptions(collection="back", path=folder.path)
+    restore(file, back, tell=ignore)
+    same(folder, back)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]\n", b"7\n", b'{"corral_jsonl": 2}\n[1]\n'])
+def test_a_damaged_beginning_is_begun_anew(folder, tmp_path, content, caplog):
+    file = tmp_path / "docs.jsonl"
+    unfinished(file).mkdir()
+    (unfinished(file) / "lines").write_bytes(content)
+    assert export(folder, file, tell=ignore) == Exported(601, 0)
+    assert "begins anew" in caplog.text
+
+
+def test_a_store_that_failed_on_the_way_is_told_with_what_is_there(folder, tmp_path, monkeypatch):
+    file = tmp_path / "docs.jsonl"
+    with monkeypatch.context() as patch:
+        Reading(patch, 300, SinkError("the store is gone."))
+        with pytest.raises(IncompleteRunError, match=r"is gone\.\n300 records are in .*goes on"):
+            export(folder, file, tell=ignore)
+    assert export(folder, file, tell=ignore).resumed == 300
+
+
+def test_only_one_process_writes_a_file(folder, server, tmp_path):
+    there = SinkOptions(collection="docs", url=server.url)
+    copy(folder, there, tell=ignore)
+    file = tmp_path / "docs.jsonl"
+
+    def tell(done, _):
+        if done == 1:
+            with pytest.raises(SinkUnavailableError, match="unfinished .*is held by"):
+                export(there, file, tell=ignore)
+
+    assert export(there, file, tell=tell).records == 601
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".parquet"])
+def test_what_the_disk_does_not_take_is_read_again(folder, tmp_path, monkeypatch, whole, end):
+    small_groups(monkeypatch)
+    file = tmp_path / f"docs{end}"
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "import corral_sinks.parquet\n"
+        "from corral.transfer import export\n"
+        "from corral_sinks import SinkOptions\n"
+        "corral_sinks.parquet._ROWS = 100\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "def limit(done, _):\n"
+        "    if done == 250:\n"
+        "        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), -1))\n"
+        "export(SinkOptions(collection='docs', path=sys.argv[1]), Path(sys.argv[2]), tell=limit)\n"
+    )
+    size = len(whole[end]) // 2 if end == ".jsonl" else 4096
+    child = subprocess.run(
+        [sys.executable, "-c", code, folder.path, file, str(size)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = r"IncompleteRunError: cannot write .*File too large.*\n(\d+) records are in "
+    assert re.search(words, child.stderr), child.stderr
+    n_records = int(re.search(words, child.stderr).group(1))
+    found = export(folder, file, tell=ignore)
+    assert 200 <= found.resumed <= n_records
+    assert file.read_bytes() == whole[file.suffix]
 
 
 @pytest.mark.parametrize("end", [".jsonl", ".parquet"])
@@ -240,9 +460,10 @@ def test_a_file_that_is_damaged_further_on_says_how_much_is_there(folder, tmp_pa
 def test_a_collection_that_changes_meanwhile_is_not_exported(folder, tmp_path, monkeypatch):
     count = QdrantSink.count
     monkeypatch.setattr(QdrantSink, "count", lambda self: count(self) + 1)
-    with pytest.raises(SinkError, match="601 records were read of a collection that has 602"):
+    words = r"601 records were read of a collection that has 602.*\n601 records are in"
+    with pytest.raises(IncompleteRunError, match=words):
         export(folder, tmp_path / "docs.jsonl", tell=ignore)
-    assert not list(tmp_path.glob("*docs*"))
+    assert not (tmp_path / "docs.jsonl").exists()
 
 
 def of_tenant(number, tenant):
@@ -261,7 +482,7 @@ def test_a_tenants_records_alone_are_copied_written_and_brought(folder, server, 
     with closing(QdrantSink(replace(there, tenant=None))) as sink:
         assert sink.count() == 3
         assert sink.schema().tenants
-    assert export(anna, tmp_path / "anna.jsonl", tell=ignore) == 3
+    assert export(anna, tmp_path / "anna.jsonl", tell=ignore).records == 3
     export(whole, tmp_path / "all.parquet", tell=ignore)
     back = SinkOptions(collection="back", path=folder.path, tenant="ben")
     assert restore(tmp_path / "all.parquet", back, tell=ignore).points == 2
@@ -382,17 +603,17 @@ def test_a_file_that_cannot_be_written_leaves_nothing(folder, tmp_path, name, mo
         export(folder, tmp_path / "no folder" / name, tell=ignore)
 
     def broken(*_, **__):
-        yield record(1)
         raise SinkError("the store is gone")
+        yield
 
     monkeypatch.setattr(QdrantSink, "records", broken)
     with pytest.raises(SinkError, match="store is gone"):
         export(folder, tmp_path / name, tell=ignore)
     bad = record(1, vectors={"dense": np.full(8, np.nan, np.float32)})
-    monkeypatch.setattr(QdrantSink, "records", lambda _: iter([bad]))
+    monkeypatch.setattr(QdrantSink, "records", lambda *_, **__: iter([bad]))
     with pytest.raises(SinkError, match=r"a\.md.*'dense' holds a value that is not finite"):
         export(folder, tmp_path / name, tell=ignore)
-    assert not list(tmp_path.glob("*a.*"))
+    assert [one.name for one in tmp_path.iterdir()] == ["db"]
 
 
 def test_without_pyarrow_the_line_for_pip_is_told(folder, tmp_path, monkeypatch, capsys):
@@ -405,7 +626,9 @@ def test_without_pyarrow_the_line_for_pip_is_told(folder, tmp_path, monkeypatch,
     assert "pip install 'corral[parquet]'" in capsys.readouterr().err
 
 
-def test_a_copied_collection_is_searched_and_the_command_line_moves_it(tmp_path, server, capsys):
+def test_a_copied_collection_is_searched_and_the_command_line_moves_it(
+    tmp_path, server, capsys, monkeypatch
+):
     (tmp_path / "docs").mkdir()
     place = write(tmp_path / "docs", path=str(tmp_path / "db"))
     ends = ["--path", place["path"], "--url", server.url, "--collection", "docs"]
@@ -430,6 +653,12 @@ def test_a_copied_collection_is_searched_and_the_command_line_moves_it(tmp_path,
     file = str(tmp_path / "notes.jsonl")
     code, out, _ = call("export", file, *ends[:2], *ends[4:])
     assert out == f"5 records in {file}\n"
+    with monkeypatch.context() as patch:
+        Reading(patch, 2)
+        code, _, err = call("export", file.replace("notes", "again"), *ends[:2], *ends[4:])
+        assert (code, "the same command goes on from there" in err) == (130, True)
+    code, out, _ = call("export", file.replace("notes", "again"), *ends[:2], *ends[4:])
+    assert out.endswith("again.jsonl, 2 of them from before\n")
     code, out, _ = call("import", file, *ends[:2], "--collection", "third")
     assert "5 written" in out
 

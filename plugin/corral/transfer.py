@@ -1,9 +1,11 @@
 """A whole collection elsewhere: from a folder to a server and back, into a file and out of it.
 
-Vectors, payloads, ids, schema and fingerprint stay as they are, and nothing is embedded.
+Vectors, payloads, ids, schema and fingerprint stay as they are, and nothing is embedded. What was
+broken off goes on where it was.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -11,11 +13,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from corral.errors import CollectionError, IncompleteRunError, UsageError
-from corral_sinks import Record, Schema, SinkError, SinkOptions, Tell, without_storage
-from corral_sinks.jsonl import read_jsonl, write_jsonl
+from corral_sinks import JSON, Record, Schema, SinkError, SinkOptions, Tell, without_storage
+from corral_sinks.jsonl import UnfinishedJsonl, read_jsonl
 from corral_sinks.qdrant import QdrantSink
+from corral_sinks.unfinished import Unfinished
 
-__all__ = ["FORMATS", "Moved", "copy", "export", "restore"]
+__all__ = ["FORMATS", "Exported", "Moved", "copy", "export", "restore"]
+
+log = logging.getLogger(__name__)
 
 _BATCH: Final = 256
 
@@ -37,16 +42,29 @@ class Moved:
     points: int
 
 
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export came to.
+
+    Args:
+        records: that the file holds.
+        resumed: of them those that a run before this one, which was broken off, had written.
+    """
+
+    records: int
+    resumed: int
+
+
 class _Format(Protocol):
     """A form of file."""
 
-    def write(self, file: Path, schema: Schema, records: Iterable[Record]) -> int: ...
+    def unfinished(self, file: Path, schema: Schema) -> Unfinished: ...
 
     def read(self, file: Path) -> AbstractContextManager[tuple[Schema, Iterator[Record], int]]: ...
 
 
 class _Jsonl:
-    write = staticmethod(write_jsonl)
+    unfinished = staticmethod(UnfinishedJsonl)
     read = staticmethod(read_jsonl)
 
 
@@ -54,10 +72,10 @@ class _Parquet:
     """Needs pyarrow, which is imported when it is used."""
 
     @staticmethod
-    def write(file: Path, schema: Schema, records: Iterable[Record]) -> int:
-        from corral_sinks.parquet import write_parquet  # noqa: PLC0415 - an extra
+    def unfinished(file: Path, schema: Schema) -> Unfinished:
+        from corral_sinks.parquet import UnfinishedParquet  # noqa: PLC0415 - an extra
 
-        return write_parquet(file, schema, records)
+        return UnfinishedParquet(file, schema)
 
     @staticmethod
     def read(file: Path) -> AbstractContextManager[tuple[Schema, Iterator[Record], int]]:
@@ -96,16 +114,24 @@ def copy(
         return _fill(here, target, schema, _all_of(there), total, tell, tell_indexed)
 
 
-def export(source: SinkOptions, file: Path, *, tell: Tell) -> int:
-    """Write a collection into a new file, of the form that its name ends in, whole or not at all.
+def export(source: SinkOptions, file: Path, *, tell: Tell) -> Exported:
+    """Write a collection into a new file, of the form that its name ends in.
 
-    Returns:
-        Records that it holds.
+    The file has its name once it is whole. Until then it stands in a hidden folder beside it; an
+    export that was broken off goes on from what is there, up to the first record that is not in the
+    collection any more, or has another payload now.
+
+    Args:
+        source: where the collection is; with a tenant, its records alone.
+        file: must not be there.
+        tell: is told how many records are written.
 
     Raises:
         UsageError: the form is unknown, or there is such a file.
         CollectionError: there is no such collection.
-        SinkError: the store failed, or the file cannot be written.
+        IncompleteRunError: the store failed on the way, the file could not be written on, or the
+            collection changed meanwhile; what was written stays for the next run.
+        SinkError: the store cannot be used, or nothing can be written.
         ImportError: pyarrow is not installed, for Parquet.
     """
     form = _form(file)
@@ -113,8 +139,54 @@ def export(source: SinkOptions, file: Path, *, tell: Tell) -> int:
         raise UsageError(f"{file} is there already; delete it, or give another name")
     with closing(QdrantSink(source)) as there:
         schema = _schema_of(there, source)
-        total = there.count()
-        return form.write(file, schema, _told(_all_of(there), total, tell))
+        with closing(form.unfinished(file, schema)) as part:
+            resumed = _resume(part, there)
+            try:
+                _write_rest(part, there, tell)
+            except SinkError as error:
+                if not part.n_records:
+                    raise
+                raise IncompleteRunError(
+                    f"{error}\n{part.n_records:,} records are in {part.folder.path}; the same "
+                    "command goes on from there."
+                ) from error
+    return Exported(records=part.n_records, resumed=resumed)
+
+
+def _resume(part: Unfinished, there: QdrantSink) -> int:
+    """Take over what an earlier run left, and tell what could not be; return how many records."""
+    present = there.records(vectors=False)
+    changed = False
+
+    def is_still(record_id: str, payload: Mapping[str, JSON]) -> bool:
+        nonlocal changed
+        found = next(present, None)
+        changed = found is None or (found.id, found.payload) != (record_id, payload)
+        return not changed
+
+    part.resume(is_still)
+    if changed:
+        log.warning(
+            "the collection has changed since the export was broken off: of what is in %s the "
+            "first %s records are kept, and the others read again",
+            *(part.folder.path, f"{part.n_records:,}"),
+        )
+    elif part.folder.was_there and not part.n_records:
+        log.warning(
+            "what is in %s is damaged or of another collection: the export begins anew",
+            part.folder.path,
+        )
+    return part.n_records
+
+
+def _write_rest(part: Unfinished, there: QdrantSink, tell: Tell) -> None:
+    """Write what is not there yet, see that none was left out, and let the file have its name."""
+    total = there.count()
+    for record in there.records(after=part.last):
+        part.write(record)
+        tell(part.n_records, total)
+    _require_all(part.n_records, there)
+    part.finish()
 
 
 def _schema_of(there: QdrantSink, source: SinkOptions) -> Schema:
@@ -156,18 +228,16 @@ def _all_of(there: QdrantSink) -> Iterator[Record]:
     for record in there.records():
         yield record
         n_records += 1
+    _require_all(n_records, there)
+
+
+def _require_all(n_records: int, there: QdrantSink) -> None:
     held = there.count()
     if n_records != held:
         raise SinkError(
             f"{n_records:,} records were read of a collection that has {held:,}: another run "
             "writes to it. Wait for its end, and run the same command again."
         )
-
-
-def _told(records: Iterator[Record], total: int, tell: Tell) -> Iterator[Record]:
-    for number, record in enumerate(records, 1):
-        yield record
-        tell(number, total)
 
 
 def restore(

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from corral_sinks import SinkError
 
-__all__ = ["collection_name", "reading", "replace", "sync_folder", "whole_file"]
+__all__ = ["collection_name", "reading", "replace", "sync_folder", "whole_file", "writing"]
 
 _FORBIDDEN = frozenset('<>:"/\\|?*\x7f') | {chr(code) for code in range(32)}
 _LONGEST = 200
@@ -77,6 +77,24 @@ def reading(file: Path, *errors: type[Exception]) -> Iterator[None]:
         raise SinkError(f"cannot read {file}: {str(error).rstrip('.')}.") from error
     except (KeyError, TypeError, ValueError) as error:
         raise SinkError(f"{file} is damaged or not corral's: {error!r}.") from error
+
+
+@contextlib.contextmanager
+def writing(file: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Say why a file that is written in the block cannot be.
+
+    Args:
+        file: that is written.
+        errors: of the library that writes it.
+
+    Raises:
+        SinkError: in place of an OSError and of one of those errors.
+    """
+    unwritten: tuple[type[Exception], ...] = (OSError, *errors)
+    try:
+        yield
+    except unwritten as error:
+        raise SinkError(f"cannot write {file}: {str(error).rstrip('.')}.") from error
 
 
 def sync_folder(folder: Path) -> None:

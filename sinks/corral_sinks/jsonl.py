@@ -9,7 +9,7 @@ holds. `optimize` and `close` leave one line for each record.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from io import BufferedRandom
 from pathlib import Path
@@ -29,11 +29,12 @@ from corral_sinks import (
     Vector,
 )
 from corral_sinks._checks import check_payload, check_record, file_of
-from corral_sinks._files import collection_name, reading, sync_folder, whole_file
+from corral_sinks._files import collection_name, reading, sync_folder, writing
 from corral_sinks._lock import OwnerLock
 from corral_sinks._schemas import record_from, schema_from
+from corral_sinks.unfinished import Folder, IsStill
 
-__all__ = ["JsonlSink", "read_jsonl", "write_jsonl"]
+__all__ = ["JsonlSink", "UnfinishedJsonl", "read_jsonl"]
 
 _VERSION = 2
 _MOST_RECORDS = 10**15
@@ -277,30 +278,94 @@ class JsonlSink:
                 self._lock.release()
 
 
-def write_jsonl(file: Path, schema: Schema, records: Iterable[Record]) -> int:
-    """Write records into a new file of the sink's form, whole or not at all.
+class UnfinishedJsonl:
+    """A file of the sink's form that is being written: its lines, as far as they came.
 
-    Returns:
-        How many there were.
+    A line is the file system's when `write` returns.
+
+    Args:
+        file: that is to be.
+        schema: of its records.
 
     Raises:
-        SinkError: the file cannot be written, or a record does not fit the schema.
+        SinkUnavailableError: another process writes it.
+        SinkError: it cannot be written.
     """
-    n_records = 0
-    unknown = _line({**_header(schema), "records": _MOST_RECORDS})
+
+    def __init__(self, file: Path, schema: Schema) -> None:
+        """Open what is there."""
+        self.n_records = 0
+        self.last: str | None = None
+        self._file = file
+        self._schema = schema
+        self._head = _line({**_header(schema), "records": _MOST_RECORDS})
+        with writing(file):
+            self.folder = Folder(file)
+            self._lines = self.folder.path / "lines"
+            self._lines.touch()
+            self._handle = self._lines.open("r+b")
+
+    def resume(self, is_still: IsStill) -> None:
+        """Keep all lines up to the first that is not whole, or not as it was."""
+        with writing(self._file):
+            at = len(self._head)
+            if _is_head(self._handle.readline(), self._head):
+                for line in self._handle:
+                    entry = _whole_entry(line)
+                    if entry is None or not is_still(entry["id"], entry["payload"]):
+                        break
+                    at += len(line)
+                    self.n_records += 1
+                    self.last = entry["id"]
+            self._handle.seek(0)
+            self._handle.write(self._head)
+            self._handle.truncate(at)
+            self._handle.seek(at)
+
+    def write(self, record: Record) -> None:
+        """Add a line."""
+        check_record(record, self._schema)
+        with writing(self._file):
+            self._handle.write(_line(_entry(record)))
+            self._handle.flush()
+        self.n_records += 1
+        self.last = record.id
+
+    def finish(self) -> None:
+        """Say in the first line how many there are, and give the file its name."""
+        known = _line({**_header(self._schema), "records": self.n_records})
+        with writing(self._file):
+            self._handle.seek(0)
+            self._handle.write(known[:-1].ljust(len(self._head) - 1) + b"\n")
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
+            self._handle.close()
+            self.folder.give_name(self._lines)
+
+    def close(self) -> None:
+        """Let go of it; what was written stays for the next run, unless that is nothing."""
+        with suppress(OSError):  # of a line that the disk did not take: the next run cuts it
+            self._handle.close()
+        self.folder.leave(empty=self.n_records == 0)
+
+
+def _is_head(line: bytes, expected: bytes) -> bool:
+    """Whether a first line says the same, but for the number of records."""
     try:
-        with whole_file(file) as new:
-            new.write(unknown)
-            for record in records:
-                check_record(record, schema)
-                new.write(_line(_entry(record)))
-                n_records += 1
-            known = _line({**_header(schema), "records": n_records})
-            new.seek(0)
-            new.write(known[:-1].ljust(len(unknown) - 1) + b"\n")
-    except OSError as error:
-        raise SinkError(f"cannot write {file}: {error}.") from error
-    return n_records
+        heads = [{**json.loads(one), "records": 0} for one in (line, expected)]
+    except (TypeError, ValueError):
+        return False
+    return len(line) == len(expected) and heads[0] == heads[1]
+
+
+def _whole_entry(line: bytes) -> dict[str, Any] | None:
+    """Read a record's line; None where a run that was broken off left less than all of it."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    whole = line.endswith(b"\n") and isinstance(entry, dict) and {"id", "payload"} <= set(entry)
+    return entry if whole else None
 
 
 @contextmanager
@@ -370,7 +435,7 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 def _entry(record: Record) -> dict[str, Any]:
     return {
         "id": record.id,
-        "vectors": {name: _numbers(vector) for name, vector in record.vectors.items()},
+        "vectors": {name: _numbers(vector) for name, vector in sorted(record.vectors.items())},
         "payload": record.payload,
     }
 

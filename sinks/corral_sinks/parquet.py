@@ -6,10 +6,9 @@ JSON in the file's metadata, under `corral_schema`.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +16,9 @@ import numpy as np
 
 from corral_sinks import Record, Schema, SinkError, SparseVector, Vector
 from corral_sinks._checks import check_record
-from corral_sinks._files import reading, whole_file
+from corral_sinks._files import reading, whole_file, writing
 from corral_sinks._schemas import record_from, schema_from
+from corral_sinks.unfinished import Folder, IsStill
 
 try:
     import pyarrow as pa
@@ -28,36 +28,111 @@ except ImportError as error:
         "Parquet files need pyarrow, which is not installed: pip install 'corral[parquet]'"
     ) from error
 
-__all__ = ["read_parquet", "write_parquet"]
+__all__ = ["UnfinishedParquet", "read_parquet"]
 
 _SCHEMA_KEY: Final = b"corral_schema"
 _ROWS: Final = 1024
 """Of a row group, the most that is held in memory."""
+_COMPRESSION: Final = "zstd"
 
 
-def write_parquet(file: Path, schema: Schema, records: Iterable[Record]) -> int:
-    """Write records into a new file, whole or not at all.
+class UnfinishedParquet:
+    """A Parquet file that is being written: its row groups, each a file by itself.
 
-    Returns:
-        How many there were.
+    Up to 1,024 records are in memory; what ends the process without a word takes them along.
+
+    Args:
+        file: that is to be.
+        schema: of its records.
 
     Raises:
-        SinkError: the file cannot be written, or a record does not fit the schema.
+        SinkUnavailableError: another process writes it.
+        SinkError: it cannot be written.
     """
-    columns = _columns(schema)
-    n_records = 0
-    rest = iter(records)
-    try:
-        with (
-            whole_file(file) as new,
-            parquet.ParquetWriter(new, columns, compression="zstd") as writer,
-        ):
-            while rows := [_row(record, schema, columns) for record in islice(rest, _ROWS)]:
-                writer.write_table(pa.Table.from_pylist(rows, schema=columns))
-                n_records += len(rows)
-    except (OSError, pa.ArrowException) as error:
-        raise SinkError(f"cannot write {file}: {error}.") from error
-    return n_records
+
+    def __init__(self, file: Path, schema: Schema) -> None:
+        """Look where it is."""
+        self.n_records = 0
+        self.last: str | None = None
+        self._file = file
+        self._schema = schema
+        self._columns = _columns(schema)
+        self._n_groups = 0
+        self._rows: list[Mapping[str, Any]] = []
+        with writing(file):
+            self.folder = Folder(file)
+
+    def resume(self, is_still: IsStill) -> None:
+        """Keep all row groups up to the first that is not whole, or not as it was."""
+        with writing(self._file, pa.ArrowException):
+            while (rows := self._group(self._n_groups, is_still)) is not None:
+                self.n_records += len(rows)
+                self.last = rows[-1]["id"]
+                if len(rows) < _ROWS:
+                    self._rows = rows
+                    break
+                self._n_groups += 1
+            for behind in self.folder.path.glob("*.parquet"):
+                if int(behind.stem) >= self._n_groups:
+                    behind.unlink()
+
+    def _group(self, number: int, is_still: IsStill) -> list[Mapping[str, Any]] | None:
+        """Read a row group; None where it is not there, not whole or not as it was."""
+        try:
+            with parquet.ParquetFile(self._group_file(number)) as opened:
+                schema = json.loads((opened.schema_arrow.metadata or {})[_SCHEMA_KEY])
+                known = json.loads(self._columns.metadata[_SCHEMA_KEY])
+                few = None if opened.metadata.num_rows < _ROWS else ["id", "payload"]
+                rows: list[Mapping[str, Any]] = opened.read(few).to_pylist()
+        except (OSError, KeyError, ValueError, pa.ArrowException):
+            return None
+        fits = bool(rows) and schema == known
+        same = fits and all(is_still(row["id"], json.loads(row["payload"])) for row in rows)
+        return rows if same else None
+
+    def write(self, record: Record) -> None:
+        """Add a row."""
+        self._rows.append(_row(record, self._schema, self._columns))
+        self.n_records += 1
+        self.last = record.id
+        if len(self._rows) == _ROWS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        with writing(self._file, pa.ArrowException):
+            table = pa.Table.from_pylist(self._rows, schema=self._columns)
+            with whole_file(self._group_file(self._n_groups)) as new:
+                parquet.write_table(table, new, compression=_COMPRESSION)
+        self._rows = []
+        self._n_groups += 1
+
+    def finish(self) -> None:
+        """Put the row groups together, and give the file its name."""
+        if self._rows:
+            self._write_group()
+        whole = self.folder.path / "whole"
+        names = self._columns.names
+        with writing(self._file, pa.ArrowException):
+            with (
+                whole_file(whole) as new,
+                parquet.ParquetWriter(new, self._columns, compression=_COMPRESSION) as writer,
+            ):
+                for number in range(self._n_groups):
+                    with parquet.ParquetFile(self._group_file(number)) as opened:
+                        writer.write_table(opened.read().select(names))
+            self.folder.give_name(whole)
+
+    def close(self) -> None:
+        """Let go of it; what was written stays for the next run, unless that is nothing."""
+        try:
+            if self._rows:
+                with suppress(SinkError):  # the next run reads these records again
+                    self._write_group()
+        finally:
+            self.folder.leave(empty=self.n_records == 0)
+
+    def _group_file(self, number: int) -> Path:
+        return self.folder.path / f"{number:08}.parquet"
 
 
 def _columns(schema: Schema) -> Any:  # noqa: ANN401 - pyarrow is untyped

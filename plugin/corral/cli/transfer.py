@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +48,9 @@ def copy(
 
     source, target = (server, folder) if back else (folder, server)
     target = replace(target, collection=to or collection)
-    _tell(run(source, target, tell=_progress(), tell_indexed=_progress("points indexed")), as_json)
+    with _resumable():
+        moved = run(source, target, tell=_progress(), tell_indexed=_progress("points indexed"))
+    _tell(moved, as_json)
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
@@ -63,12 +66,20 @@ def export(
     *,
     as_json: bool,
 ) -> None:
-    """Write a collection into FILE, whose name ends in .parquet or .jsonl."""
+    """Write a collection into FILE, whose name ends in .parquet or .jsonl.
+
+    What was broken off goes on where it was.
+    """
     target = target_of(path, url, collection, tenant)
+    from dataclasses import asdict
+
     from corral.transfer import export as run
 
-    number = run(target, file, tell=_progress())
-    click.echo(json.dumps({"records": number}) if as_json else f"{number:,} records in {file}")
+    with _resumable():
+        found = run(target, file, tell=_progress())
+    resumed = f", {found.resumed:,} of them from before" if found.resumed else ""
+    line = f"{found.records:,} records in {file}{resumed}"
+    click.echo(json.dumps(asdict(found)) if as_json else line)
 
 
 @click.command("import", context_settings=CONTEXT_SETTINGS)
@@ -84,12 +95,26 @@ def import_(
     *,
     as_json: bool,
 ) -> None:
-    """Bring FILE, which `corral export` wrote, into a collection."""
+    """Bring FILE, which `corral export` wrote, into a collection.
+
+    What is there already is not written again.
+    """
     target = target_of(path, url, collection, tenant)
     from corral.transfer import restore
 
-    moved = restore(file, target, tell=_progress(), tell_indexed=_progress("points indexed"))
+    with _resumable():
+        moved = restore(file, target, tell=_progress(), tell_indexed=_progress("points indexed"))
     _tell(moved, as_json)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Say of an interrupt that nothing is lost by it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("what is there stays; the same command goes on from there", err=True)
+        raise
 
 
 def _progress(what: str = "records") -> Callable[[int, int], None]:

@@ -393,15 +393,19 @@ class QdrantSink:
         found = {file_of(point.payload or {}) for point in self._scroll(list(FILE_FIELDS))}
         return iter(sorted(source for source in found if source is not None))
 
-    def records(self, *, vectors: bool = True) -> Iterator[Record]:
+    def records(self, *, vectors: bool = True, after: str | None = None) -> Iterator[Record]:
         """Yield every record in the order of their ids, its payload whole.
 
         Args:
             vectors: whether to bring the vectors along.
+            after: the id behind which to begin; None for the first.
         """
-        for point in self._scroll(None, vectors=vectors):
-            found = vectors_from(point.vector) if vectors else {}
-            yield Record(id=str(point.id), vectors=found, payload=point.payload or {})
+        # Another program's collection may have numbers for ids.
+        start = int(after) if after is not None and after.isdecimal() else after
+        for point in self._scroll(None, vectors=vectors, start=start):
+            if str(point.id) != after:
+                found = vectors_from(point.vector) if vectors else {}
+                yield Record(id=str(point.id), vectors=found, payload=point.payload or {})
 
     def payloads(self, ids: Sequence[str]) -> Mapping[str, Mapping[str, JSON]]:
         """Payloads of the records of these ids that there are, whole, by id."""
@@ -427,10 +431,11 @@ class QdrantSink:
         condition: models.Filter | None = None,
         *,
         vectors: bool = False,
+        start: models.ExtendedPointId | None = None,
     ) -> Iterator[models.Record]:
         """Yield the records that meet the condition, with some fields of their payload, or all."""
         client = self.client
-        offset: models.ExtendedPointId | None = None
+        offset = start
         condition = self._scoped(condition)
         while True:
             page, offset = self._call(
