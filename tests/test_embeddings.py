@@ -288,10 +288,23 @@ def test_a_closed_object_says_so():
         embeddings.embed(["a"])
 
 
-def test_the_same_text_fifty_times_gives_the_same_row_fifty_times():
-    with opened() as embeddings:
-        rows = embeddings.embed(["the same text"] * 50)
-    np.testing.assert_allclose(rows, np.tile(rows[0], (50, 1)), atol=1e-4)
+def test_a_text_that_comes_again_in_a_call_is_read_once(monkeypatch):
+    seen = []
+    with opened(over_length="window") as embeddings:
+        run = embeddings._open.engine.run
+        monkeypatch.setattr(
+            embeddings._open.engine, "run", lambda read: seen.append(len(read)) or run(read)
+        )
+        long = " ".join(f"w{number}" for number in range(400))
+        texts = ["one", "two", "one", long, "one", long]
+        rows, infos = embeddings.embed(texts, return_info=True)
+        apart = embeddings.embed(["one"]), embeddings.embed(["two"]), embeddings.embed([long])
+    assert seen[3] > 1
+    assert seen[0] == sum(seen[1:])
+    one, two, window = (vector[0] for vector in apart)
+    np.testing.assert_allclose(rows, [one, two, one, window, one, window], atol=2e-3)
+    assert infos[3] == infos[5]
+    assert infos[3].n_tokens > infos[0].n_tokens
 
 
 def test_opening_and_closing_leaves_memory_and_threads_as_they_were():

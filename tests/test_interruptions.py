@@ -280,7 +280,7 @@ def work():
     try:
         while True:
             began.set()
-            embeddings.embed(["12345678" * 50] * 200)
+            embeddings.embed([str(i) + "12345678" * 50 for i in range(200)])
     except Exception:
         pass
 for _ in range(3):

@@ -29,6 +29,9 @@ __all__ = ["Embedded", "GGUFEmbeddings", "TextInfo"]
 
 _UNPOOLED = (PoolingType.NONE, PoolingType.RANK)
 
+_ROWS_AT_ONCE = 1024
+"""That are normalised together; a few MB in float64."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextInfo:
@@ -392,30 +395,47 @@ class GGUFEmbeddings(Embeddings, Closing):
 
     def _run(self, built: Sequence[TextSequences]) -> Embedded:
         pieces = [piece for text in built for piece in text.pieces]
-        result = self._open.engine.run([piece.ids for piece in pieces])
-        rows = iter(zip(result.rows, pieces, strict=True))
-        vectors, defects, first = [], {}, 0
-        for number, text in enumerate(built):
-            parts = [next(rows) for _ in text.pieces]
-            for found in filter(None, map(result.defects.get, range(first, first + len(parts)))):
-                defects[number] = found
-            first += len(parts)
-            vectors.append(self._finish(parts))
-        infos = [TextInfo(text.n_tokens, text.truncated, self.model) for text in built]
-        return Embedded(vectors, infos, defects)
-
-    def _finish(self, parts: Sequence[tuple[Row, Piece]]) -> Row:
-        rows = [row for row, _ in parts]
+        keys = [piece.ids.tobytes() for piece in pieces]
+        distinct = dict(zip(keys, (piece.ids for piece in pieces), strict=True))
+        result = self._open.engine.run(list(distinct.values()))
+        number_of = dict(zip(distinct, range(len(distinct)), strict=True))
+        numbers = [number_of[key] for key in keys]
+        rows: Sequence[Row] = result.rows
         if self._pools_here:
             rows = [pool_rows(self.pooling_type, row) for row in rows]
+        whole, defects, first = [], {}, 0
+        for number, text in enumerate(built):
+            parts = numbers[first : first + len(text.pieces)]
+            first += len(parts)
+            for found in filter(None, map(result.defects.get, parts)):
+                defects[number] = found
+            whole.append(self._joined([rows[part] for part in parts], text.pieces))
+        infos = [TextInfo(text.n_tokens, text.truncated, self.model) for text in built]
+        return Embedded(self._finished(whole), infos, defects)
+
+    def _joined(self, rows: Sequence[Row], pieces: Sequence[Piece]) -> Row:
+        """Make one row of a text's pieces."""
         if len(rows) == 1:
-            (row,) = rows
-        elif self.pooling_type is PoolingType.NONE:
-            row = np.concatenate(rows)
-        else:
-            weights = [max(1, piece.weight) for _, piece in parts]
-            row = np.average(np.stack(rows), axis=0, weights=weights)
-        return finish(row, dim=self.dim, layer_norm=self._layer_norm, norm=self._norm)
+            return rows[0]
+        if self.pooling_type is PoolingType.NONE:
+            return np.concatenate(rows)
+        weights = [max(1, piece.weight) for piece in pieces]
+        row: Row = np.average(np.stack(rows), axis=0, weights=weights)
+        return row
+
+    def _finished(self, rows: Sequence[Row]) -> list[Row]:
+        """Make vectors of rows, many at once where they are alike."""
+        at_once = _ROWS_AT_ONCE if len({row.shape for row in rows}) == 1 else 1
+        return [
+            row
+            for first in range(0, len(rows), at_once)
+            for row in finish(
+                np.stack(rows[first : first + at_once]),
+                dim=self.dim,
+                layer_norm=self._layer_norm,
+                norm=self._norm,
+            )
+        ]
 
     def _embed_or_raise(
         self, texts: Sequence[str], prefix: str, *, queries: bool = False
