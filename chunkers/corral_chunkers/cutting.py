@@ -10,15 +10,15 @@ soon those that they were.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corral_chunkers.blocks import Block
 from corral_chunkers.breaks import finer_breaks
 
-__all__ = ["Block", "Boundary", "Structure", "Unit", "best_cuts", "places_to_cut"]
+__all__ = ["Boundary", "Structure", "Unit", "best_cuts", "places_to_cut"]
 
 _EMPTINESS: Final = 1.0
 """What a chunk costs that is all but empty; falls with the square."""
@@ -66,30 +66,6 @@ class Structure(Protocol):
     def units(self, low: int, high: int) -> Sequence[Unit]:
         """Return the units that overlap what is between low and high."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A stretch of a text and where its tokens start.
-
-    Args:
-        text: the whole text.
-        end: offset behind the stretch.
-        starts: (n_tokens,) int64, offsets into the text, never decreasing.
-    """
-
-    text: str
-    end: int
-    starts: NDArray[np.int64]
-
-    def index(self, offsets: Sequence[int]) -> NDArray[np.int64]:
-        """Return the number of tokens that start in front of each offset; int64."""
-        return np.searchsorted(self.starts, np.array(offsets, np.int64))
-
-    def n_tokens(self, start: int, end: int) -> int:
-        """Return the number of tokens that start between two offsets."""
-        first, last = self.index((start, end))
-        return int(last - first)
 
 
 def places_to_cut(

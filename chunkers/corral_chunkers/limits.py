@@ -1,11 +1,12 @@
 """How large a chunk may be, and what the model reads before it."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final, NamedTuple
 
 from corral_chunkers.contract import Chunk, ChunkerError, Document, Tokenizer
 
-__all__ = ["CONTEXTS", "Context", "Contexts", "Limits"]
+__all__ = ["CONTEXTS", "Context", "Contexts", "LimitedChunker", "Limits"]
 
 CONTEXTS: Final = ("none", "headings")
 """What the model may read before a chunk."""
@@ -111,3 +112,42 @@ class Limits:
             f"{chunk.n_tokens} tokens with the model's prefix and special tokens; the chunk size "
             f"is {self.size}. Set a chunk size of at least {chunk.n_tokens}."
         )
+
+
+class LimitedChunker(ABC):
+    """A chunker with these settings."""
+
+    algorithm: ClassVar[int]
+    """Changes whenever the same settings cut elsewhere: part of a collection's fingerprint."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, size: int, overlap: int, context: str = "none"
+    ) -> None:
+        """Check the settings.
+
+        Args:
+            tokenizer: of the model that will read the chunks.
+            size: most tokens of a chunk, prefix, context and special tokens included.
+            overlap: most tokens of the previous chunk to repeat, from the start of a word; 0 for
+                none, and no more than half of what the size leaves for text.
+            context: what the model reads before each chunk: "none", or "headings" for the title
+                and the headings over it.
+
+        Raises:
+            ChunkerError: the size leaves no room for text, the overlap too little, or there is no
+                such context.
+        """
+        self._limits = Limits(tokenizer, size=size, overlap=overlap, context=context)
+
+    @property
+    def settings(self) -> Mapping[str, str | int]:
+        """What decides the cuts."""
+        return {"algorithm": self.algorithm, **self._limits.settings}
+
+    @abstractmethod
+    def chunk(self, document: Document) -> Iterator[Chunk]:
+        """Yield the document's chunks.
+
+        Raises:
+            ChunkerError: a single character has more tokens than the size allows.
+        """

@@ -1,16 +1,17 @@
 """What the chunkers have in common that cut by a text's structure."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
+from corral_chunkers.blocks import Block, read_block
 from corral_chunkers.breaks import best_break, cluster_start, skip_white_space, word_start
-from corral_chunkers.contract import Chunk, Document, Tokenizer
-from corral_chunkers.cutting import Block, Structure, best_cuts, places_to_cut
-from corral_chunkers.limits import Limits
+from corral_chunkers.contract import Chunk, Document
+from corral_chunkers.cutting import Structure, best_cuts, places_to_cut
+from corral_chunkers.limits import LimitedChunker, Limits
 from corral_chunkers.places import Places
 
 __all__ = ["StructuredChunker"]
@@ -27,7 +28,7 @@ _LOOK_AHEAD: Final = 4
 """Chunks at the end of a block that are cut anew with the next one: their cuts may yet change."""
 
 
-class StructuredChunker(ABC):
+class StructuredChunker(LimitedChunker):
     """Cuts a document where its structure says, at the least cost (`corral_chunkers.cutting`).
 
     A document is tokenised in blocks of some 32 thousand characters, as the chunks are asked for.
@@ -36,32 +37,10 @@ class StructuredChunker(ABC):
     where it does not fit.
     """
 
-    algorithm: ClassVar[int]
-    """Changes whenever this chunker cuts elsewhere by the same settings."""
-
-    def __init__(
-        self, tokenizer: Tokenizer, *, size: int, overlap: int, context: str = "none"
-    ) -> None:
-        """Check the settings.
-
-        Args:
-            tokenizer: of the model that will read the chunks.
-            size: most tokens of a chunk, prefix and special tokens included.
-            overlap: most tokens of the previous chunk to repeat, from the start of a word; 0 for
-                none, and no more than half of what the size leaves for text.
-            context: what the model reads before each chunk: "none", or "headings" for the title
-                and the headings over it.
-
-        Raises:
-            ChunkerError: the size leaves no room for text, the overlap too little, or the context
-                is none of the two.
-        """
-        self._limits = Limits(tokenizer, size=size, overlap=overlap, context=context)
-
     @property
     def settings(self) -> Mapping[str, str | int]:
         """What decides the cuts."""
-        return {"algorithm": f"{_ALGORITHM}.{self.algorithm}", **self._limits.settings}
+        return {**super().settings, "algorithm": f"{_ALGORITHM}.{self.algorithm}"}
 
     @abstractmethod
     def read(self, document: Document) -> tuple[Document, Structure]:
@@ -102,16 +81,11 @@ class _Cutter:
             start = skip_white_space(text, cuts[-1])
 
     def _encode(self, start: int) -> Block:
-        text, limits = self._text, self._limits
+        limits = self._limits
         n_characters = max(_BLOCK_CHARACTERS, _BLOCK_CHARACTERS_PER_TOKEN * limits.size)
-        end = min(start + n_characters, len(text))
-        if end < len(text):
-            middle = (start + end) // 2
-            end = best_break(text, middle, end) or cluster_start(text, middle, end)
-        if limits.overlap and self._previous:
-            start = self._previous.start
-        offsets = limits.tokenizer.encode(text[start:end]).offsets
-        return Block(text, end, offsets[:, 0] + start)
+        repeats = limits.overlap and self._previous
+        before = start - repeats.start if repeats else 0
+        return read_block(self._text, start, n_characters, limits.tokenizer, before=before)
 
     def _cuts(self, block: Block, start: int, end: int, room: int) -> list[int]:
         """Return the offsets to cut a stretch at, its start and its end among them."""

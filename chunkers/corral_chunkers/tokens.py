@@ -1,45 +1,21 @@
 """Windows of a number of tokens, cut where a reader would cut."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from corral_chunkers.blocks import Block, read_block
 from corral_chunkers.breaks import best_break, cluster_start, skip_white_space, word_start
-from corral_chunkers.contract import Chunk, Document, Tokenizer
-from corral_chunkers.limits import Limits
+from corral_chunkers.contract import Chunk, Document
+from corral_chunkers.limits import LimitedChunker
 from corral_chunkers.places import Places
 
 __all__ = ["TokensChunker"]
 
-_ALGORITHM: Final = 1
-"""Changes whenever the same settings cut elsewhere, so that a collection's fingerprint tells."""
-
 _BLOCK_CHARACTERS: Final = 16_384
 _BLOCK_CHARACTERS_PER_TOKEN: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A stretch of a document and where its tokens start.
-
-    Args:
-        end: offset behind the stretch.
-        starts: (n_tokens,) int64, offsets into the document, never decreasing.
-    """
-
-    end: int
-    starts: NDArray[np.int64]
-
-    def index(self, offset: int) -> int:
-        """Return the number of tokens that start in front of an offset."""
-        return int(np.searchsorted(self.starts, offset))
-
-    def start_of(self, index: int) -> int:
-        """Return where a token starts; behind the last one is the block's end."""
-        return int(self.starts[index]) if index < len(self.starts) else self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +24,7 @@ class _Window:
 
     text: str
     start: int
-    block: _Block
+    block: Block
     first: int
 
     def end(self, n_tokens: int) -> int:
@@ -64,7 +40,7 @@ class _Window:
         return best_break(self.text, low, limit) or cluster_start(self.text, self.start, limit)
 
 
-class TokensChunker:
+class TokensChunker(LimitedChunker):
     """Cuts a document into windows of at most `size` of the model's tokens.
 
     A window is cut at the end of a paragraph, sentence, line or word where one lies in its last
@@ -77,29 +53,7 @@ class TokensChunker:
     smaller until it fits.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, *, size: int, overlap: int, context: str = "none"
-    ) -> None:
-        """Check the settings.
-
-        Args:
-            tokenizer: of the model that will read the chunks.
-            size: most tokens of a chunk, prefix and special tokens included.
-            overlap: most tokens of the previous chunk to repeat, from the start of a word; 0 for
-                none, and no more than half of what the size leaves for text.
-            context: what the model reads before each chunk: "none", or "headings" for the title
-                and the headings over it.
-
-        Raises:
-            ChunkerError: the size leaves no room for text, or the overlap too little.
-        """
-        self._limits = Limits(tokenizer, size=size, overlap=overlap, context=context)
-        self._block_characters = max(_BLOCK_CHARACTERS, _BLOCK_CHARACTERS_PER_TOKEN * size)
-
-    @property
-    def settings(self) -> Mapping[str, str | int]:
-        """What decides the cuts."""
-        return {"algorithm": _ALGORITHM, **self._limits.settings}
+    algorithm: ClassVar[int] = 1
 
     def chunk(self, document: Document) -> Iterator[Chunk]:
         """Yield the document's chunks.
@@ -110,11 +64,11 @@ class TokensChunker:
         text = document.text
         places = Places(document, self._limits.contexts(document))
         covered = start = skip_white_space(text, 0)
-        block = _Block(start, np.empty(0, np.int64))
+        block = Block(text, start, np.empty(0, np.int64))
         while covered < len(text):
             if not self._reaches(block, start, len(text)):
                 block = self._encode(text, start)
-            chunk = self._cut(places, _Window(text, start, block, block.index(start)))
+            chunk = self._cut(places, _Window(text, start, block, _number(block, start)))
             if chunk.end <= covered:  # what is repeated left no room for anything new
                 start = covered
                 continue
@@ -122,16 +76,14 @@ class TokensChunker:
             covered = skip_white_space(text, chunk.end)
             start = self._repeat_from(text, block, chunk) if self._limits.overlap else covered
 
-    def _reaches(self, block: _Block, start: int, length: int) -> bool:
-        n_tokens = len(block.starts) - block.index(start)
+    def _reaches(self, block: Block, start: int, length: int) -> bool:
+        n_tokens = len(block.starts) - _number(block, start)
         return block.end == length or n_tokens > self._limits.room
 
-    def _encode(self, text: str, start: int) -> _Block:
-        end = min(start + self._block_characters, len(text))
-        if end < len(text):
-            middle = (start + end) // 2
-            end = best_break(text, middle, end) or cluster_start(text, middle, end)
-        return _Block(end, self._limits.tokenizer.encode(text[start:end]).offsets[:, 0] + start)
+    def _encode(self, text: str, start: int) -> Block:
+        limits = self._limits
+        n_characters = max(_BLOCK_CHARACTERS, _BLOCK_CHARACTERS_PER_TOKEN * limits.size)
+        return read_block(text, start, n_characters, limits.tokenizer)
 
     def _cut(self, places: Places, window: _Window) -> Chunk:
         room = max(self._limits.room - places.context(window.start).n_tokens, 1)
@@ -160,11 +112,16 @@ class TokensChunker:
     def _chunk(self, places: Places, start: int, end: int) -> Chunk:
         return places.counted(start, end, self._limits.tokenizer)
 
-    def _repeat_from(self, text: str, block: _Block, chunk: Chunk) -> int:
+    def _repeat_from(self, text: str, block: Block, chunk: Chunk) -> int:
         """Return where the last tokens of a chunk start that the next one repeats."""
-        repeated = block.start_of(max(block.index(chunk.end) - self._limits.overlap, 0))
+        repeated = block.start_of(max(_number(block, chunk.end) - self._limits.overlap, 0))
         if repeated > chunk.start:
             repeated = word_start(text, repeated, chunk.end)
             if repeated < chunk.end:
                 return repeated
         return skip_white_space(text, chunk.end)
+
+
+def _number(block: Block, offset: int) -> int:
+    """Return the number of tokens that start in front of an offset."""
+    return int(block.index((offset,))[0])
