@@ -56,15 +56,15 @@ def main() -> None:
 class Teller:
     """Says on standard error now and then how far it is."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self) -> None:
         """Begin to wait."""
-        self._what, self._said = what, time.monotonic()
+        self._said = time.monotonic()
 
-    def __call__(self, done: int, total: int) -> None:
-        """Take note of how much is done, and of how much."""
+    def __call__(self, news: object) -> None:
+        """Take note of it."""
         if time.monotonic() - self._said > TELL_SECONDS:
             self._said = time.monotonic()
-            print(f"{self._what} {done:,} of {total:,}", file=sys.stderr, flush=True)
+            print(news, file=sys.stderr, flush=True)
 
 
 def clustered(
@@ -93,7 +93,7 @@ def measured(n_points: int) -> dict[str, float]:
             sink.defer_indexing()
             spent = loaded(sink, draw, centres, n_points)
             began = time.perf_counter()
-            sink.optimize(Teller(f"{n_points:,} points: indexed"))
+            sink.optimize(Teller())
             built = time.perf_counter() - began
             queries = clustered(draw, centres, SEARCHES)
             times = [searched(sink, query) for query in queries]
@@ -120,7 +120,7 @@ def loaded(
 ) -> list[float]:
     """Seconds that each batch took; making its vectors is not counted."""
     spent = []
-    tell = Teller(f"{n_points:,} points: loaded")
+    tell = Teller()
     for start in range(0, n_points, BATCH):
         rows = clustered(draw, centres, min(BATCH, n_points - start))
         records = [record(start + number, row) for number, row in enumerate(rows)]
@@ -129,7 +129,7 @@ def loaded(
         if start // BATCH % 40 == 0:
             sink.flush()
         spent.append(time.perf_counter() - began)
-        tell(start + len(records), n_points)
+        tell(f"{n_points:,} points: {start + len(records):,} loaded")
     return spent
 
 

@@ -1,10 +1,14 @@
 """Loading much: no graph meanwhile, all of it afterwards, and how far it is."""
 
+import io
+import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
+import qdrant_edge
+from qdrant_client import models
 from qdrant_stand_in import QdrantStandIn
 from retrieving import write
 from sink_contract import SCHEMA, record, sparse, vector
@@ -12,8 +16,18 @@ from sink_contract import SCHEMA, record, sparse, vector
 from corral.cli.progress import watch
 from corral.report import Report
 from corral.transfer import copy
-from corral_sinks import Record, Schema, SinkError, SinkOptions, SparseParams, VectorParams
-from corral_sinks.qdrant import QdrantSink, _collection, _indexing, _optimizing
+from corral_sinks import (
+    Building,
+    Record,
+    Schema,
+    SinkError,
+    SinkOptions,
+    SinkUnavailableError,
+    SparseParams,
+    Storage,
+    VectorParams,
+)
+from corral_sinks.qdrant import QdrantSink, _collection, _indexing, _optimizing, _steps
 
 
 @pytest.fixture
@@ -42,10 +56,11 @@ def test_a_server_defers_and_then_builds_and_tells_how_far_it_is(server, sink):
         {"status": "green"},
     ]
     told = []
-    sink.optimize(lambda *counts: told.append(counts))
+    sink.optimize(told.append)
     assert server.indexing == {"docs": 20_000}  # as it was
     assert server.statuses == []
-    assert told == [(0, 1), (500, 1000), (900, 1000), (0, 1)]
+    assert [(one.indexed, one.points) for one in told] == [(0, 1), (500, 1000), (900, 1000), (0, 1)]
+    assert [one.seconds for one in told] == sorted(one.seconds for one in told)
 
 
 def test_a_collection_that_was_not_deferred_is_left_to_the_server(server, sink):
@@ -89,10 +104,10 @@ def test_a_copy_tells_of_its_records_and_then_of_what_is_indexed(server, tmp_pat
         target,
         SinkOptions(collection="docs", url=server.url),
         tell=lambda *counts: moved.append(counts),
-        tell_indexed=lambda *counts: indexed.append(counts),
+        tell_building=indexed.append,
     )
     assert moved == [(256, 300), (300, 300)]
-    assert set(indexed) == {(300, 300)}
+    assert {(one.indexed, one.points) for one in indexed} == {(300, 300)}
 
 
 # Embedded
@@ -129,15 +144,16 @@ def test_another_process_optimises_while_threads_of_this_one_run_and_calls_wait(
         told, counts = [], []
         asking = threading.Thread(target=lambda: counts.append(sink.count()))
 
-        def tell(*counts):
+        def tell(building):
             if not told:
                 asking.start()
-            told.append(counts)
+            told.append(building)
 
         sink.optimize(tell)
         asking.join()
         assert len(told) > 2
-        assert {total for _, total in told} == {300}
+        assert {(one.indexed, one.points) for one in told} == {(None, 300)}
+        assert told[0].seconds < told[-1].seconds
         assert counts == [300]
         assert sink.search(vector(7, 32), vector_name="dense", limit=1)[0].score > 0.999
 
@@ -162,18 +178,133 @@ def test_another_process_does_it_also_where_there_are_vectors_of_other_kinds(tmp
         for start in (0, 250, 1300):
             numbers = range(start, start + 1050)
             sink.upsert([record(number, vectors=kinds) for number in numbers])
-            sink.optimize(lambda *counts: told.append(counts))
-    assert told == [(0, 1300), (0, 1300), (0, 2350), (0, 2350)]
+            sink.optimize(told.append)
+    assert [one.points for one in told] == [1300, 2350]
     assert len(calls) == 2
 
 
 @pytest.mark.slow
-def test_enough_to_index_gets_a_graph_by_another_process(tmp_path):
-    with closing(filled(tmp_path, 11_000, 256)) as sink:
+def test_enough_to_index_gets_a_graph_by_another_process_step_by_step(tmp_path, monkeypatch):
+    names = ("dense", "long")
+    storage = Storage(quantization="scalar")
+    monkeypatch.setattr(_optimizing.optimize_apart, "__kwdefaults__", {"seconds": 0.01})
+    with closing(QdrantSink(SinkOptions(collection="docs", path=str(tmp_path)))) as sink:
+        sink.create(
+            Schema(vectors={name: VectorParams(size=256, storage=storage) for name in names})
+        )
+        sink.upsert(
+            [
+                record(number, vectors=dict.fromkeys(names, vector(number, 256)))
+                for number in range(11_000)
+            ]
+        )
         told = []
-        sink.optimize(lambda *counts: told.append(counts))
-        assert told[-1] == (11_000, 11_000)
-        assert sink.info().indexed_vectors_count == 11_000
+        sink.optimize(told.append)
+        steps = list(dict.fromkeys(one.step for one in told))
+        graphs = [step for step in steps if step.startswith("graph")]
+        assert len(graphs) == 2
+        assert graphs[0].endswith("1 of 2")
+        assert graphs[1].endswith("2 of 2")
+        assert set(steps) - set(graphs) <= {"", "copying", "last files"} | {
+            f"quantised copy of {name!r}" for name in names
+        }
+        assert sink.info().indexed_vectors_count == 22_000
+        assert not (tmp_path / "docs" / "temp_segments").exists()
+
+
+def test_what_is_being_built_is_read_off_the_files(tmp_path):
+    quantized = models.ScalarQuantization(
+        scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8)
+    )
+    params = models.VectorParams(size=4, distance=models.Distance.COSINE)
+    vectors = {
+        "dense": params.model_copy(update={"quantization_config": quantized}),
+        "full": params.model_copy(update={"hnsw_config": models.HnswConfigDiff(m=0)}),
+        "long": params,
+    }
+    segment = tmp_path / "temp_segments" / "segment_builder_x"
+    written = {
+        segment / "vector_storage-dense" / "matrix.dat": "copying",
+        segment / "id_tracker.mappings": "quantised copy of 'dense'",
+        segment / "vector_storage-dense" / "quantized.data": "graph of 'dense', 1 of 2",
+        segment / "vector_index-full" / "graph.bin": "graph of 'dense', 1 of 2",
+        segment / "vector_index-dense" / "graph.bin": "graph of 'long', 2 of 2",
+        segment / "vector_index-long" / "graph.bin": "last files",
+    }
+    assert _steps.step_of(tmp_path, vectors) == ""
+    for file, step in written.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        assert _steps.step_of(tmp_path, vectors) == step
+    _steps.clear(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_an_optimiser_ends_with_a_process_that_is_killed(tmp_path):
+    filled(tmp_path).close()
+    code = """
+import sys
+from corral_sinks import SinkOptions
+from corral_sinks.qdrant import QdrantSink, _collection, _optimizing
+_collection._WORTH_A_PROCESS = 1
+busy = "print('busy', file=open(sys.argv[1] + '/busy', 'w')); import time; time.sleep(600)\\ndone ="
+_optimizing._CODE = _optimizing._CODE.replace("done =", busy)
+_optimizing.optimize_apart.__kwdefaults__ = {"seconds": 0.05}
+def tell(_):
+    if (tell.folder / "busy").exists():
+        print("busy", flush=True)
+from pathlib import Path
+tell.folder = Path(sys.argv[1]) / "docs"
+QdrantSink(SinkOptions(collection="docs", path=sys.argv[1])).optimize(tell)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout.readline() == "busy\n"
+        parent.kill()
+    target = SinkOptions(collection="docs", path=str(tmp_path))
+    n_points = None
+    while n_points is None:  # it would be busy for ten minutes, longer than a test may take
+        with suppress(SinkUnavailableError), closing(QdrantSink(target)) as sink:
+            n_points = sink.count()
+    assert n_points == 300
+
+
+def test_an_optimiser_whose_parent_is_gone_already_does_nothing(tmp_path):
+    child = subprocess.run(
+        [sys.executable, "-c", _optimizing._CODE, str(tmp_path), "0"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (child.returncode, child.stderr) == (1, "nobody waits for it\n")
+
+
+def test_what_an_optimiser_left_is_deleted_when_the_collection_is_opened(tmp_path):
+    filled(tmp_path).close()
+    left = tmp_path / "docs" / "temp_segments" / "segment_builder_x"
+    left.mkdir(parents=True)
+    (left / "matrix.dat").write_bytes(b"x")
+    with closing(QdrantSink(SinkOptions(collection="docs", path=str(tmp_path)))) as sink:
+        assert sink.count() == 300
+    assert not left.parent.exists()
+
+
+def test_a_shard_that_another_process_still_has_is_not_called_damaged(tmp_path):
+    filled(tmp_path).close()
+    shard = qdrant_edge.EdgeShard.load(str(tmp_path / "docs"))
+    try:
+        with closing(QdrantSink(SinkOptions(collection="docs", path=str(tmp_path)))) as sink:
+            with pytest.raises(SinkUnavailableError, match="open in another process.*Wait") as told:
+                sink.count()
+            assert "damaged" not in str(told.value)
+    finally:
+        shard.close()
 
 
 @pytest.mark.usefixtures("apart")
@@ -204,9 +335,35 @@ def test_an_interrupt_ends_the_optimiser_and_the_collection_stays_open(tmp_path)
 # What is shown
 
 
-def test_the_command_line_tells_of_points_in_place_of_files(capsys, monkeypatch):
-    report = Report(files_total=2, bytes_total=10, indexed=3, to_index=1_000)
+def test_how_far_it_is_says_only_what_is_known():
+    known = Building(points=1_000, indexed=3, seconds=12.4)
+    assert str(known) == "indexing 3 of 1,000 points, for 12 s"
+    unknown = Building(points=1_000, indexed=None, step="graph of 'dense', 1 of 2", seconds=61)
+    assert str(unknown) == "indexing 1,000 points, graph of 'dense', 1 of 2, for 61 s"
+
+
+def test_the_command_line_tells_of_indexes_in_place_of_files(capsys, monkeypatch):
+    report = Report(files_total=2, bytes_total=10)
+    report.building = Building(points=1_000, indexed=3, seconds=0)
     monkeypatch.setattr("corral.cli.progress._LINE_SECONDS", 0.0)
     with watch(sys.stderr) as progress:
         progress(report, files_done=2, bytes_done=10)
-    assert capsys.readouterr().err == "indexing: 3 of 1,000 points\n"
+    assert capsys.readouterr().err == "indexing 3 of 1,000 points, for 0 s\n"
+
+
+@pytest.mark.parametrize(("indexed", "total"), [(3, 1_000), (None, None)])
+def test_a_bar_fills_up_only_where_it_is_known_how_far_it_is(indexed, total, monkeypatch):
+    shown = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda *_, **fields: shown.append(fields))
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    report = Report(files_total=2, bytes_total=10)
+    with watch(Terminal()) as progress:
+        progress(report, files_done=2, bytes_done=10)
+        report.building = Building(points=1_000, indexed=indexed, step="copying", seconds=5)
+        progress(report, files_done=2, bytes_done=10)
+    assert [(one["completed"], one["total"]) for one in shown] == [(10, 10), (indexed or 0, total)]
+    assert str(shown[1]["done"]) == str(report.building)

@@ -22,6 +22,7 @@ from corral.errors import CollectionError, IncompleteRunError, UsageError
 from corral.search import search
 from corral.transfer import Exported, copy, export, restore
 from corral_sinks import (
+    Building,
     Schema,
     SinkError,
     SinkOptions,
@@ -667,8 +668,8 @@ def test_progress_is_told_now_and_then(monkeypatch, capsys):
     command = sys.modules["corral.cli.transfer"]
     monkeypatch.setattr(command, "_LINE_SECONDS", -1.0)
     command._progress()(256, 1000)
-    command._progress("points indexed")(1, 2)
-    assert capsys.readouterr().err == "256 of 1,000 records\n1 of 2 points indexed\n"
+    command._building()(Building(points=2, indexed=1, seconds=3))
+    assert capsys.readouterr().err == "256 of 1,000 records\nindexing 1 of 2 points, for 3 s\n"
 
 
 def test_the_compose_file_pins_a_server_that_fits_the_client():

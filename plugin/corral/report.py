@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from corral_sinks import Building
+
 __all__ = ["FileReport", "FileStatus", "LostChunk", "Report"]
 
 FileStatus = Literal["stored", "unchanged", "skipped", "failed"]
@@ -82,8 +84,7 @@ class Report:
         seconds: from the first file to the last write.
         busy_seconds: that contexts spent computing, all together.
         n_contexts: contexts that could compute.
-        indexed: points that have a graph, while that is waited for.
-        to_index: points that are to have one; 0 before it is waited for.
+        building: how far the store's indexes are; None before they are waited for.
         model_deaths: times that the model's process died and was started anew.
         bytes_to_write: vectors and payloads; of a dry run.
         expected_seconds: of embedding, by the model's calibration; of a dry run, None if unknown.
@@ -117,8 +118,7 @@ class Report:
     seconds: float = 0.0
     busy_seconds: float = 0.0
     n_contexts: int = 1
-    indexed: int = 0
-    to_index: int = 0
+    building: Building | None = None
     model_deaths: int = 0
     bytes_to_write: int = 0
     expected_seconds: float | None = None

@@ -20,7 +20,7 @@ from corral.report import Report
 from corral.run_models import RunModels
 from corral.verify import verify
 from corral_chunkers import ChunkerError
-from corral_sinks import Sink, SinkError, Tell
+from corral_sinks import Building, Sink, SinkError, TellBuilding
 
 __all__ = ["Run"]
 
@@ -95,14 +95,14 @@ class Run:
             self.sink.defer_indexing()
         self._store(sizes, progress)
         self._prune()
-        self.sink.optimize(self._tells_indexing(progress))
+        self.sink.optimize(self._tells_building(progress))
         verify(self.sink, self.report, before=before)
 
-    def _tells_indexing(self, progress: Progress) -> Tell:
+    def _tells_building(self, progress: Progress) -> TellBuilding:
         report = self.report
 
-        def tell(indexed: int, total: int) -> None:
-            report.indexed, report.to_index = indexed, total
+        def tell(building: Building) -> None:
+            report.building = building
             progress(report, files_done=report.files_total, bytes_done=report.bytes_total)
 
         return tell

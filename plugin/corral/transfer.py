@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from corral.errors import CollectionError, IncompleteRunError, UsageError
-from corral_sinks import JSON, Record, Schema, SinkError, SinkOptions, Tell, without_storage
+from corral_sinks import (
+    JSON,
+    Record,
+    Schema,
+    SinkError,
+    SinkOptions,
+    Tell,
+    TellBuilding,
+    without_storage,
+)
 from corral_sinks.jsonl import UnfinishedJsonl, read_jsonl
 from corral_sinks.qdrant import QdrantSink
 from corral_sinks.unfinished import Unfinished
@@ -90,7 +99,11 @@ FORMATS: Final = tuple(_FORMATS)
 
 
 def copy(
-    source: SinkOptions, target: SinkOptions, *, tell: Tell, tell_indexed: Tell | None = None
+    source: SinkOptions,
+    target: SinkOptions,
+    *,
+    tell: Tell,
+    tell_building: TellBuilding | None = None,
 ) -> Moved:
     """Bring a collection to another place, or bring it up to date there.
 
@@ -101,7 +114,7 @@ def copy(
         source: where the collection is; with a tenant, its records alone.
         target: where it is to be.
         tell: is told how many records are there.
-        tell_indexed: is told afterwards how many are indexed.
+        tell_building: is told afterwards how far the indexes are.
 
     Raises:
         CollectionError: there is no such collection, or another one is in the target.
@@ -111,7 +124,7 @@ def copy(
     with closing(QdrantSink(source)) as there, closing(QdrantSink(target)) as here:
         schema = _schema_of(there, source)
         total = there.count()
-        return _fill(here, target, schema, _all_of(there), total, tell, tell_indexed)
+        return _fill(here, target, schema, _all_of(there), total, tell, tell_building)
 
 
 def export(source: SinkOptions, file: Path, *, tell: Tell) -> Exported:
@@ -241,7 +254,7 @@ def _require_all(n_records: int, there: QdrantSink) -> None:
 
 
 def restore(
-    file: Path, target: SinkOptions, *, tell: Tell, tell_indexed: Tell | None = None
+    file: Path, target: SinkOptions, *, tell: Tell, tell_building: TellBuilding | None = None
 ) -> Moved:
     """Bring a file that `export` wrote into a collection; resumes as `copy` does.
 
@@ -249,7 +262,7 @@ def restore(
         file: of the form that its name ends in.
         target: where the collection is to be; with a tenant, its records alone are brought.
         tell: is told how many records are there.
-        tell_indexed: is told afterwards how many are indexed.
+        tell_building: is told afterwards how far the indexes are.
 
     Raises:
         UsageError: the form is unknown.
@@ -267,7 +280,7 @@ def restore(
             for record in records
             if target.tenant is None or _tenant_of(record) == target.tenant
         )
-        return _fill(here, target, schema, wanted, total, tell, tell_indexed)
+        return _fill(here, target, schema, wanted, total, tell, tell_building)
 
 
 def _form(file: Path) -> _Format:
@@ -284,7 +297,7 @@ def _fill(
     records: Iterator[Record],
     total: int,
     tell: Tell,
-    tell_indexed: Tell | None,
+    tell_building: TellBuilding | None,
 ) -> Moved:
     """Make the collection where there is none, write what it lacks, and count."""
     batches = iter(lambda: list(islice(records, _BATCH)), [])
@@ -302,7 +315,7 @@ def _fill(
             written += len(missing)
             tell(done, max(done, total))
         here.flush()
-        here.optimize(tell_indexed)
+        here.optimize(tell_building)
         points = here.count()
     except SinkError as error:
         raise IncompleteRunError(

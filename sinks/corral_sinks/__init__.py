@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 __all__ = [
     "INDEX_TYPES",
     "JSON",
+    "Building",
     "Hit",
     "Record",
     "Schema",
@@ -26,6 +27,7 @@ __all__ = [
     "SparseVector",
     "Storage",
     "Tell",
+    "TellBuilding",
     "Vector",
     "VectorParams",
     "without_storage",
@@ -40,6 +42,33 @@ JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 
 Tell = Callable[[int, int], None]
 """Is told how much is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Building:
+    """How far a store is with what makes searches fast.
+
+    Args:
+        points: records that the collection has.
+        indexed: how many of them are done; None where the store cannot tell while it works.
+        step: what it is at; "" where that is not known.
+        seconds: since it began.
+    """
+
+    points: int
+    indexed: int | None
+    step: str = ""
+    seconds: float
+
+    def __str__(self) -> str:
+        """Say it on one line."""
+        done = "" if self.indexed is None else f"{self.indexed:,} of "
+        step = f", {self.step}" if self.step else ""
+        return f"indexing {done}{self.points:,} points{step}, for {self.seconds:,.0f} s"
+
+
+TellBuilding = Callable[[Building], None]
+"""Is told how far a store is."""
 
 
 class SinkError(Exception):
@@ -239,11 +268,11 @@ class Sink(Protocol):
         """Load first and build indexes of vectors later, in `optimize`, where that is quicker."""
         ...
 
-    def optimize(self, tell: Tell | None = None) -> None:
+    def optimize(self, tell: TellBuilding | None = None) -> None:
         """Build what makes searches fast, and wait for it.
 
         Args:
-            tell: is told now and then how many records are indexed, and of how many.
+            tell: is told now and then how far it is.
         """
         ...
 

@@ -25,7 +25,7 @@ from corral_sinks import (
     SinkOptions,
     SparseVector,
     Storage,
-    Tell,
+    TellBuilding,
     Vector,
 )
 from corral_sinks._checks import check_payload, check_record, file_of
@@ -242,7 +242,7 @@ class JsonlSink:
     def defer_indexing(self) -> None:
         """Nothing: there is no index."""
 
-    def optimize(self, tell: Tell | None = None) -> None:  # noqa: ARG002 - it is done at once
+    def optimize(self, tell: TellBuilding | None = None) -> None:  # noqa: ARG002 - it is done at once
         """Leave one line for each record, in a new file that takes the old one's place."""
         with self._mapped():
             _, schema = self._opened()

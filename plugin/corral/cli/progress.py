@@ -49,12 +49,13 @@ class _Bar:
 
     def __call__(self, report: Report, *, files_done: int, bytes_done: int) -> None:
         seconds = time.monotonic() - self._started
+        building = report.building
         self._progress.start()
         self._progress.update(
             self._task,
-            total=report.bytes_total,
-            completed=bytes_done,
-            done=_indexing(report) or f"{files_done}/{report.files_total} files",
+            total=_total(report),
+            completed=bytes_done if building is None else building.indexed or 0,
+            done=building or f"{files_done}/{report.files_total} files",
             chunks=report.embedded + report.reused,
             rate=report.tokens / seconds if seconds else 0.0,
         )
@@ -72,8 +73,8 @@ class _Lines:
         if now - self._said < _LINE_SECONDS:
             return
         self._said = now
-        if report.to_index:
-            click.echo(_indexing(report), file=self._stream)
+        if report.building is not None:
+            click.echo(report.building, file=self._stream)
             return
         share = bytes_done / report.bytes_total if report.bytes_total else 0.0
         click.echo(
@@ -84,9 +85,12 @@ class _Lines:
         )
 
 
-def _indexing(report: Report) -> str:
-    """Say how far the graph is; nothing before it is waited for."""
-    return f"indexing: {report.indexed:,} of {report.to_index:,} points" if report.to_index else ""
+def _total(report: Report) -> int | None:
+    """Say at how much the bar is full; None where nobody knows, so that it only moves."""
+    building = report.building
+    if building is None:
+        return report.bytes_total
+    return None if building.indexed is None else building.points
 
 
 def summary_lines(report: Report) -> list[str]:

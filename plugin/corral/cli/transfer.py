@@ -13,6 +13,7 @@ from corral.cli.options import CONTEXT_SETTINGS, FilePath, target_of, target_opt
 
 if TYPE_CHECKING:
     from corral.transfer import Moved
+    from corral_sinks import TellBuilding
 
 __all__ = ["copy", "export", "import_"]
 
@@ -49,7 +50,7 @@ def copy(
     source, target = (server, folder) if back else (folder, server)
     target = replace(target, collection=to or collection)
     with _resumable():
-        moved = run(source, target, tell=_progress(), tell_indexed=_progress("points indexed"))
+        moved = run(source, target, tell=_progress(), tell_building=_building())
     _tell(moved, as_json)
 
 
@@ -103,7 +104,7 @@ def import_(
     from corral.transfer import restore
 
     with _resumable():
-        moved = restore(file, target, tell=_progress(), tell_indexed=_progress("points indexed"))
+        moved = restore(file, target, tell=_progress(), tell_building=_building())
     _tell(moved, as_json)
 
 
@@ -117,17 +118,28 @@ def _resumable() -> Iterator[None]:
         raise
 
 
-def _progress(what: str = "records") -> Callable[[int, int], None]:
+def _progress() -> Callable[[int, int], None]:
     """Return what says, on standard error and now and then, how far it is."""
+    say = _now_and_then()
+    return lambda done, total: say(f"{done:,} of {total:,} records")
+
+
+def _building() -> "TellBuilding":
+    """Return what says likewise how far the indexes are."""
+    say = _now_and_then()
+    return lambda building: say(str(building))
+
+
+def _now_and_then() -> Callable[[str], None]:
     said = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def say(line: str) -> None:
         nonlocal said
         if time.monotonic() - said > _LINE_SECONDS:
             said = time.monotonic()
-            click.echo(f"{done:,} of {total:,} {what}", err=True)
+            click.echo(line, err=True)
 
-    return tell
+    return say
 
 
 def _tell(moved: "Moved", as_json: bool) -> None:  # noqa: FBT001 - of the flag

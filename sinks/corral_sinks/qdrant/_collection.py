@@ -3,6 +3,7 @@
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import qdrant_edge as qe
 from qdrant_client import models
 
-from corral_sinks import SinkError, Tell
+from corral_sinks import Building, SinkError, SinkUnavailableError, TellBuilding
 from corral_sinks._checks import vector_fault
 from corral_sinks._files import sync_folder
 from corral_sinks.qdrant._errors import Place, mapped_errors
@@ -21,6 +22,7 @@ from corral_sinks.qdrant._optimizing import optimize_apart
 from corral_sinks.qdrant._params import HNSW, edge_config, edge_index
 from corral_sinks.qdrant._sidecar import Sidecar
 from corral_sinks.qdrant._space import DELETE_BYTES, WRITE_BYTES, held_bytes, require_space
+from corral_sinks.qdrant._steps import clear, has_graph, step_of
 
 __all__ = ["SCRATCH", "EmbeddedCollection"]
 
@@ -112,7 +114,7 @@ class EmbeddedCollection:
             require_space(self.folder, DELETE_BYTES, self.place, purpose="a deletion")
             shard.update(operation)
 
-    def optimize(self, tell: Tell | None = None) -> bool:
+    def optimize(self, tell: TellBuilding | None = None) -> bool:
         """Build what makes searches fast; False if nothing was to do, or there is no room for it.
 
         The engine writes a copy of what it optimises. Where the disk may not hold that, a warning
@@ -120,7 +122,7 @@ class EmbeddedCollection:
         does it, since the engine would stop every thread of this one; calls wait meanwhile.
 
         Args:
-            tell: is told now and then how many points are indexed, and of how many.
+            tell: is told now and then how long that takes and which graph it is at.
         """
         with self.shard() as shard:
             needed = held_bytes(self.folder) + WRITE_BYTES
@@ -136,11 +138,7 @@ class EmbeddedCollection:
     def _unindexed_bytes(self, shard: qe.EdgeShard) -> int:
         """Bytes, about, of the vectors that lack a graph and are to have one."""
         indexed, points = self._progress(shard)
-        sizes = [
-            params.size
-            for params in self.sidecar.vectors.values()
-            if params.hnsw_config is None or params.hnsw_config.m != 0
-        ]
+        sizes = [params.size for params in self.sidecar.vectors.values() if has_graph(params)]
         return 4 * (points - indexed) * sum(sizes)
 
     def _progress(self, shard: qe.EdgeShard) -> tuple[int, int]:
@@ -151,19 +149,22 @@ class EmbeddedCollection:
         dense = info.indexed_vectors_count - points * len(self.sidecar.sparse_vectors)
         return min(points, max(0, dense) // max(1, len(self.sidecar.vectors))), points
 
-    def _optimize_apart(self, shard: qe.EdgeShard, tell: Tell | None) -> bool:
+    def _optimize_apart(self, shard: qe.EdgeShard, tell: TellBuilding | None) -> bool:
         """Let another process have the shard meanwhile; it is open again in any case."""
-        done, total = self._progress(shard)
+        _, points = self._progress(shard)
+        began = time.monotonic()
+
+        def say() -> None:
+            if tell is not None:
+                step, seconds = step_of(self.folder, self.sidecar.vectors), time.monotonic() - began
+                tell(Building(points=points, indexed=None, step=step, seconds=seconds))
+
         shard.flush()
         shard.close()
         try:
-            return optimize_apart(
-                self.folder, self.place, tell=lambda: None if tell is None else tell(done, total)
-            )
+            return optimize_apart(self.folder, self.place, tell=say)
         finally:
-            self._shard = qe.EdgeShard.load(str(self.folder))
-            if tell is not None:
-                tell(*self._progress(self._shard))
+            self._shard = _loaded(self.folder, self.place)
 
     def index(self, field: str, params: models.PayloadSchemaParams) -> None:
         """Index a payload field; the same again is harmless."""
@@ -263,6 +264,7 @@ def _loaded(folder: Path, place: Place) -> qe.EdgeShard:
     """Load a shard; the engine would make an empty one where the segments are lost.
 
     Raises:
+        SinkUnavailableError: another process has it open, though the folder's lock was free.
         SinkError: files are damaged or missing.
     """
     advice = (
@@ -273,9 +275,16 @@ def _loaded(folder: Path, place: Place) -> qe.EdgeShard:
         raise SinkError(f"{place.name} has no segments. {advice}")
     try:
         with mapped_errors(place):
-            return qe.EdgeShard.load(str(folder))
+            shard = qe.EdgeShard.load(str(folder))
     except SinkError as error:
+        if "WouldBlock" in str(error):
+            raise SinkUnavailableError(
+                f"{place.name} is open in another process: one that optimises it has outlived the "
+                "run that began it, or another program uses the folder. Wait until it ends."
+            ) from error
         raise SinkError(f"{error} {advice}") from error
+    clear(folder)
+    return shard
 
 
 def _checked(

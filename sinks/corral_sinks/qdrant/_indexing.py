@@ -6,7 +6,7 @@ from typing import Final
 
 from qdrant_client import models
 
-from corral_sinks import SinkError, Tell
+from corral_sinks import Building, SinkError, TellBuilding
 
 __all__ = ["DEFERRED", "RESUMED", "built", "is_deferred", "threshold_of", "wait_until_built"]
 
@@ -48,20 +48,22 @@ def built(info: models.CollectionInfo) -> bool:
     return info.status is models.CollectionStatus.GREEN
 
 
-def wait_until_built(ask: Callable[[], models.CollectionInfo], tell: Tell | None = None) -> None:
+def wait_until_built(
+    ask: Callable[[], models.CollectionInfo], tell: TellBuilding | None = None
+) -> None:
     """Return when nothing is left to build.
 
     A server says for a moment that all is done before it has begun: it must say so twice.
 
     Args:
         ask: the server.
-        tell: is told how many points are indexed, and of how many; of several vectors a point
-            any one counts.
+        tell: is told how many points are indexed; of several vectors a point any one counts.
 
     Raises:
         SinkError: its optimiser failed.
     """
     green, wait = 0, _FIRST_WAIT
+    began = time.monotonic()
     while True:
         info = ask()
         green = green + 1 if built(info) else 0
@@ -69,6 +71,7 @@ def wait_until_built(ask: Callable[[], models.CollectionInfo], tell: Tell | None
             return
         if tell is not None:
             points = info.points_count or 0
-            tell(min(points, info.indexed_vectors_count or 0), points)
+            indexed = min(points, info.indexed_vectors_count or 0)
+            tell(Building(points=points, indexed=indexed, seconds=time.monotonic() - began))
         time.sleep(wait)
         wait = min(_LONGEST_WAIT, 2 * wait)

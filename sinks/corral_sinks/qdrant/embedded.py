@@ -13,7 +13,7 @@ import qdrant_edge as qe
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.models import QueryResponse
 
-from corral_sinks import SinkError, Tell
+from corral_sinks import SinkError, TellBuilding
 from corral_sinks._files import collection_name as checked_name
 from corral_sinks._files import sync_folder
 from corral_sinks._lock import OwnerLock
@@ -497,12 +497,12 @@ class EmbeddedQdrant:
         with collection.shard() as shard:
             shard.flush()
 
-    def optimize(self, collection_name: str, tell: Tell | None = None) -> bool:
+    def optimize(self, collection_name: str, tell: TellBuilding | None = None) -> bool:
         """Build the HNSW graph where there is enough to index; False if nothing was to do.
 
         Args:
             collection_name: of the collection.
-            tell: is told now and then how many points are indexed, and of how many.
+            tell: is told now and then how long it takes and which graph it is at.
         """
         return self._collection(collection_name).optimize(tell)
 

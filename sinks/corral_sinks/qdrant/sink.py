@@ -17,7 +17,7 @@ from corral_sinks import (
     SinkOptions,
     SinkUnavailableError,
     Storage,
-    Tell,
+    TellBuilding,
     Vector,
 )
 from corral_sinks._checks import check_payload, check_record, fault_of, file_of, source_of
@@ -592,11 +592,12 @@ class QdrantSink:
                 self._resumed = before
             self._set_indexing(DEFERRED)
 
-    def optimize(self, tell: Tell | None = None) -> None:
+    def optimize(self, tell: TellBuilding | None = None) -> None:
         """Build the graphs of an embedded collection, or let a server build what was deferred.
 
         Args:
-            tell: is told now and then how many vectors are indexed, and of how many points.
+            tell: is told now and then how far it is: by a server how many points have a graph, by
+                the embedded engine which graph it is at.
 
         Raises:
             SinkError: the optimiser failed.
