@@ -56,11 +56,12 @@ class Fault:
 
 @dataclass(frozen=True)
 class Call:
-    """One call as it came in."""
+    """One call as it came in, with the seconds that the client waits for it at most."""
 
     method: str
     request: Any
     api_key: str | None
+    seconds: float
     at: float = field(default_factory=time.monotonic)
 
 
@@ -114,7 +115,7 @@ class QdrantGrpcStandIn(transport.ServerInterceptor):
             if self.api_key not in {None, key}:
                 context.abort(transport.StatusCode.UNAUTHENTICATED, "Must provide an API key")
             with self._lock:
-                self.calls.append(Call(method, request, key))
+                self.calls.append(Call(method, request, key, context.time_remaining()))
                 fault = next((one for one in self.faults if one.takes(method, request)), None)
             if fault is None:
                 return handler.unary_unary(request, context)

@@ -125,6 +125,28 @@ def test_a_slow_answer_is_retried_without_doubles(server):
         assert sink.count() == 3
 
 
+def test_no_request_waits_longer_than_is_left_for_all_of_its_tries(server, sink):
+    waits = []
+
+    def noted(request, send):
+        answer = send(request)
+        waits.append(max(request.extensions["timeout"].values()))
+        return answer
+
+    sink.client.http.client.add_middleware(noted)
+    server.fail(status=429, headers={"Retry-After": "1"})
+    sink.upsert(records(1))
+    first, second = waits
+    assert first <= QUICK.total_seconds
+    assert second <= QUICK.total_seconds - 1.0
+    waits.clear()
+    sink.info()
+    sink.client.count("docs")
+    own = sink.client.http.client._client.timeout.read
+    assert waits[0] <= QUICK.total_seconds
+    assert waits[1] == own
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [(413, "too large"), (400, "JSON payload (99 bytes) is larger than allowed (limit: 9)")],

@@ -12,6 +12,8 @@ from corral_sinks import SinkError, SinkOptions, SinkUnavailableError
 from corral_sinks.qdrant import Limits, QdrantSink, _clients
 
 QUICK = Limits(first_wait=0.01, total_seconds=5.0, contact_seconds=2.0, batch_points=10)
+ROUNDED = 1.01
+"""gRPC tells a server the time left in three digits, rounded up."""
 KEY = "s3cret-Key-value"
 Code = grpc.StatusCode
 
@@ -88,6 +90,38 @@ def test_the_servers_own_refusal_is_told(sink, server):
     server.engine.delete_collection("docs")
     with pytest.raises(SinkError, match=r"refused \(gRPC NOT_FOUND: .*has no collection 'docs'"):
         sink.upsert(records(1))
+
+
+def test_no_call_is_given_longer_than_is_left_for_all_of_its_tries(server, sink):
+    sink.upsert(records(1))
+    sink.set_payload({record(0).id: {"metadata": {"source": "b.md"}}})
+    assert sink.count() == 1
+    sink.delete([record(0).id])
+    sink.info()
+    methods = ["Upsert", "UpdateBatch", "Count", "Delete", "Get"]
+    assert [call.method for call in server.calls] == methods
+    assert all(call.seconds <= ROUNDED * QUICK.total_seconds for call in server.calls)
+
+
+def test_a_later_try_is_given_what_the_ones_before_have_left(server, sink):
+    server.fail(code=Code.RESOURCE_EXHAUSTED, trailers=[("retry-after", "1")])
+    sink.upsert(records(1))
+    _, second = server.seen("Upsert")
+    assert second.seconds <= ROUNDED * (QUICK.total_seconds - 1.0)
+
+
+def test_no_call_is_given_longer_than_a_request_may_take(server):
+    with closing(opened(limits=Limits(request_seconds=3.0))) as sink:
+        sink.create(SCHEMA)
+        sink.upsert(records(1))
+    assert all(call.seconds <= ROUNDED * 3.0 for call in server.calls)
+    assert len(server.seen("Upsert")) == 1
+
+
+def test_a_client_that_is_called_by_others_keeps_its_own_limit(server, sink):
+    sink.client.count("docs")
+    (call,) = server.calls
+    assert 2 * QUICK.total_seconds < call.seconds <= ROUNDED * 60.0
 
 
 def test_what_a_server_asks_to_wait_is_honoured(server, sink):

@@ -15,6 +15,7 @@ from qdrant_client import QdrantClient
 from qdrant_client.grpc import HealthCheckRequest, QdrantStub
 
 from corral_sinks import SinkError
+from corral_sinks.qdrant._deadlines import bound
 from corral_sinks.qdrant._errors import Place, mapped_errors
 from corral_sinks.qdrant.embedded import EmbeddedQdrant
 
@@ -27,7 +28,7 @@ _GRPC_PORT = 6334
 _GRPC_PROBE_SECONDS = 1.0
 _READ_SECONDS = 5
 _GRPC_SECONDS = 60
-"""Over gRPC the client gives up a write after this, whatever time the call itself is given."""
+"""Of a call that nothing else bounds; over gRPC the client has one limit for reads and writes."""
 
 
 class MemoryQdrant(QdrantClient):
@@ -116,7 +117,7 @@ def _connect_server(url: str) -> QdrantClient:
     with mapped_errors(place), warnings.catch_warnings():
         # The client's own warning about http:// with a key says less than ours, which is logged.
         warnings.filterwarnings("ignore", "Api key is used with an insecure connection")
-        return QdrantClient(
+        client = QdrantClient(
             url=url,
             port=port,
             api_key=place.api_key,
@@ -126,6 +127,8 @@ def _connect_server(url: str) -> QdrantClient:
             timeout=_GRPC_SECONDS if over_grpc else _READ_SECONDS,
             check_compatibility=False,
         )
+        bound(client, over_grpc=over_grpc)
+        return client
 
 
 def _split(url: str) -> SplitResult:

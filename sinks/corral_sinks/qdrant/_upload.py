@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from corral_sinks import Record, SinkUnavailableError, SparseVector, Vector
+from corral_sinks.qdrant._deadlines import within
 from corral_sinks.qdrant._errors import TransientError
 
 __all__ = ["Limits", "batches", "record_bytes", "retried"]
@@ -78,13 +79,14 @@ def batches(sized: Iterable[tuple[_T, int]], limits: Limits) -> Iterator[list[_T
 
 
 def retried(call: Callable[[int], _T], *, limits: Limits, seconds: float) -> _T:
-    """Call until it succeeds, fails for good, or the time is up.
+    """Call until it succeeds, fails for good, or the time is up; no try takes longer than is left.
 
     Waits grow exponentially, with jitter so that many clients do not come back at once; a server's
     Retry-After is honoured.
 
     Args:
-        call: gets the seconds that it may take, at least 1; raises TransientError to be retried.
+        call: gets the seconds to give a server for it, at least 1; raises TransientError to be
+            retried.
         limits: of waits and of one request.
         seconds: for all tries and waits.
 
@@ -94,9 +96,10 @@ def retried(call: Callable[[int], _T], *, limits: Limits, seconds: float) -> _T:
     start = time.monotonic()
     tries = 0
     while True:
-        left = start + seconds - time.monotonic()
+        allowed = min(start + seconds - time.monotonic(), limits.request_seconds)
         try:
-            return call(max(1, math.ceil(min(left, limits.request_seconds))))
+            with within(allowed):
+                return call(max(1, math.ceil(allowed)))
         except TransientError as error:
             wait = _wait(error, tries, limits)
             tries += 1
