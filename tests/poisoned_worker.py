@@ -45,6 +45,12 @@ def _beat(engine: Engine) -> None:
         engine._drivers[0].n_decodes += 1
 
 
+def _spoil(value: float) -> None:
+    """Let every row be of one value from here on, as a faulty kernel does."""
+    right = _llama.Context.pooled_row
+    _llama.Context.pooled_row = lambda *given: np.full_like(right(*given), value)
+
+
 DEATHS = {
     "abort": lambda _: os.abort(),
     "assertion": _assertion,
@@ -54,6 +60,8 @@ DEATHS = {
     "exit": lambda _: os._exit(3),
     "hang": _hang,
     "slow": _beat,
+    "nan": lambda _: _spoil(np.nan),
+    "zero": lambda _: _spoil(0.0),
 }
 POISON = {int(token): DEATHS[what] for token, what in json.loads(os.environ["TEST_POISON"]).items()}
 

@@ -814,16 +814,22 @@ def test_the_jsonl_sink_takes_an_ingest_too(folder, tmp_path):
     assert (again.embedded, again.reused) == (0, report.chunks)
 
 
-def start(folder, target):
+def wait_until(condition):
+    ends = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def start(folder, target, *options, stderr=subprocess.PIPE):
     """Run an ingest in a child process; give it when it has made the collection."""
     child = subprocess.Popen(
         [sys.executable, "-m", "corral.cli", "ingest", str(folder), "--path", target.path,
-         "--collection", target.collection, "--model", str(BERT.path), "--chunk-size", "40"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+         "--collection", target.collection, "--model", str(BERT.path), "--chunk-size", "40",
+         *options],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (Path(target.path) / target.collection).exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until((Path(target.path) / target.collection).exists)
     return child
 
 
@@ -848,12 +854,15 @@ def test_a_run_that_is_killed_goes_on_where_it_was(folder, target, seconds):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_run_in_order_and_says_how_to_go_on(folder, target, number):
+def test_an_interrupt_ends_the_run_in_order_and_says_how_to_go_on(folder, target, tmp_path, number):
     many_files(folder)
-    child = start(folder, target)
-    time.sleep(0.3)
-    child.send_signal(number)
-    printed, said = child.communicate(timeout=60)
+    log = tmp_path / "log.txt"
+    with log.open("w") as stderr:
+        child = start(folder, target, "-v", stderr=stderr)
+        wait_until(lambda: "stored more-" in log.read_text())
+        child.send_signal(number)
+        printed, _ = child.communicate(timeout=60)
+    said = log.read_text()
     assert child.returncode == 130
     assert "run the same command again" in said
     assert "failed   the run ended before its end" in printed
@@ -927,7 +936,7 @@ class TestServer:
         return subprocess.Popen(
             [sys.executable, "-m", "corral.cli", "ingest", str(folder), "--url", self.server.url,
              "--collection", "docs", "--model", str(BERT.path), "--chunk-size", "40"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def test_connections_that_are_dropped_lose_and_double_nothing(self, folder):
@@ -956,12 +965,9 @@ class TestServer:
     def test_a_run_that_is_killed_goes_on_where_the_server_is(self, folder, n_points):
         many_files(folder, 60)
         child = self.start(folder)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and (
-            not self.server.engine.collection_exists("docs")
-            or self.server.engine.count("docs").count < n_points
-        ):
-            time.sleep(0.01)
+        engine = self.server.engine
+        wait_until(lambda: engine.collection_exists("docs"))
+        wait_until(lambda: engine.count("docs").count >= n_points)
         child.kill()
         child.communicate(timeout=60)
         taken = self.stored()

@@ -6,23 +6,26 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import tiny_models
 
 from corral import GGUFEmbeddings
+from corral.canary import _LONG, _SHORT
 from corral.cli.progress import summary_lines
+from corral.engine import _llama, worker
 from corral.engine import child as child_module
-from corral.engine import worker
-from corral.errors import IncompleteRunError
+from corral.errors import EngineError, IncompleteRunError
 from corral.ingest import IngestOptions, ingest
 from corral.report import Report
 from corral_sinks import SinkOptions
 from corral_sinks.qdrant import connect
 
 BERT = tiny_models.bert()
+QWEN3 = tiny_models.qwen3()
 DOUBLE = Path(__file__).with_name("poisoned_worker.py")
-DEADLY = "flock"
+DEADLY = "jump"
 SENTENCES = "Rain came in the night! Who closed the gate? The hill is high. "
 RUN = f"""
 import sys
@@ -35,11 +38,13 @@ ingest_main()
 
 @pytest.fixture(scope="module")
 def token():
-    """The id that the deadly word has, and no other text here."""
+    """An id that the deadly word has, and no other text here or of the canary."""
     with GGUFEmbeddings(BERT.path) as embeddings:
-        deadly = set(embeddings.tokenizer.encode_batch([DEADLY])[0].tolist())
-        harmless = set(embeddings.tokenizer.encode_batch([SENTENCES])[0].tolist())
-    return min(deadly - harmless)
+        deadly, *harmless = (
+            set(ids.tolist())
+            for ids in embeddings.tokenizer.encode_batch([DEADLY, SENTENCES, *_SHORT, *_LONG])
+        )
+    return min(deadly.difference(*harmless))
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def poison(token, monkeypatch, tmp_path):
     monkeypatch.setattr(child_module, "child_command", lambda _: [sys.executable, str(DOUBLE)])
     monkeypatch.setenv("TEST_KILLED", str(tmp_path / "killed"))
 
-    def choose(how):
+    def choose(how, token=token):
         monkeypatch.setenv("TEST_POISON", json.dumps({token: how} if how else {}))
 
     choose("abort")
@@ -70,11 +75,17 @@ def target(tmp_path):
     return SinkOptions(collection="docs", path=str(tmp_path / "db"))
 
 
-def run(folder, target, **options) -> Report:
+def special_token(model, end):
+    """An id that every text gets, there and in no model else."""
+    with GGUFEmbeddings(model.path) as embeddings:
+        return int(getattr(embeddings.tokenizer, end)[0])
+
+
+def run(folder, target, report=None, **options) -> Report:
     settings = IngestOptions(
         paths=[folder], target=target, model=str(BERT.path), chunk_size=40, **options
     )
-    return ingest(settings, progress=lambda *_, **__: None)
+    return ingest(settings, progress=lambda *_, **__: None, report=report)
 
 
 def texts(target):
@@ -131,6 +142,74 @@ def test_a_model_that_dies_of_everything_ends_the_run_and_says_so(
         run(folder, target)
 
 
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ("nan", "it holds values that are not finite"),
+        ("zero", "its length is 0, under"),
+        ("abort", "the model's process died of SIGABRT"),
+    ],
+)
+def test_a_model_that_gives_no_vector_of_anything_ends_the_run_before_it_begins(
+    folder, target, poison, how, found
+):
+    poison(how, special_token(BERT, "head"))
+    report = Report()
+    with pytest.raises(EngineError, match=f"gives no usable .* 'sheep': {found}") as no:
+        run(folder, target, report=report)
+    assert not report.began
+    assert str(BERT.path) in str(no.value)
+    for way_out in ("--no-flash-attn", "--n-gpu-layers 0", "--n-threads 1", "F16"):
+        assert way_out in str(no.value)
+    with connect(path=target.path) as client:
+        assert client.get_collections().collections == []
+
+
+def test_a_model_that_gives_none_any_more_ends_a_later_run_at_the_first_new_chunk(
+    folder, target, poison
+):
+    poison(None)
+    run(folder, target)
+    before = texts(target)
+    poison("nan", special_token(BERT, "head"))
+    assert run(folder, target).failures == []  # it has nothing to embed
+    (folder / "d.txt").write_text("The wool is white.")
+    with pytest.raises(IncompleteRunError, match="gives no usable vector") as no:
+        run(folder, target)
+    assert "Nothing of this run is stored" in str(no.value)
+    assert texts(target) == before
+
+
+def test_the_model_for_long_documents_is_asked_too(folder, target, poison):
+    poison("nan", special_token(QWEN3, "tail"))
+    with pytest.raises(EngineError, match=f"{QWEN3.path} gives no usable vector"):
+        run(folder, target, long_model=str(QWEN3.path))
+
+
+def test_a_model_that_fails_at_one_text_of_the_first_ones_is_no_such_model(folder, target, poison):
+    with GGUFEmbeddings(BERT.path) as embeddings:
+        asked, others = embeddings.tokenizer.encode_batch(["fineness", SENTENCES])
+    poison("abort", min(set(asked.tolist()) - set(others.tolist())))
+    (folder / "b.txt").unlink()
+    report = run(folder, target)
+    assert report.model_deaths > 0
+    assert report.failures == []
+
+
+def test_a_kernel_that_fails_at_longer_texts_alone_is_found_too(folder, target, monkeypatch):
+    class Spoiled(_llama.Context):
+        def pooled_row(self, sequence):
+            return super().pooled_row(sequence) * (np.nan if self.n_tokens >= 64 else 1)
+
+        def decode(self, tokens, *others):
+            self.n_tokens = len(tokens)
+            super().decode(tokens, *others)
+
+    monkeypatch.setattr(_llama, "Context", Spoiled)
+    with pytest.raises(EngineError, match="not even of 'A shepherd counts them"):
+        run(folder, target, isolate=False)
+
+
 @pytest.mark.usefixtures("empty_cache")
 def test_a_model_in_a_process_of_its_own_is_calibrated_too(folder, target, monkeypatch, caplog):
     monkeypatch.setattr("corral.run._WORTH_CALIBRATING", 100)
@@ -168,7 +247,8 @@ def test_a_run_that_ends_while_the_model_works_leaves_no_process(folder, target,
         command(folder, target), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     ends = time.monotonic() + 60
-    while not Path(target.path, "docs").exists() and time.monotonic() < ends:
+    while not Path(target.path, "docs").exists():
+        assert time.monotonic() < ends
         time.sleep(0.01)
     (child,) = psutil.Process(parent.pid).children()
     if how == "interrupt":

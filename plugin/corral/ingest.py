@@ -43,6 +43,7 @@ def ingest(
     Raises:
         UsageError: nothing is to be read, or options do not go together.
         ModelError: the model cannot be used.
+        EngineError: the model gives no usable vector on this machine.
         CollectionError: the collection was made by other settings, or not by corral.
         SinkError: the store cannot be used.
         IncompleteRunError: the store or the model failed on the way; what the store acknowledged
@@ -50,7 +51,8 @@ def ingest(
     """
     report = Report() if report is None else report
     report.strict, report.dry_run = options.strict, options.dry_run
-    _refuse_what_does_not_go_together(options)
+    recipe = options.recipe
+    _refuse_names_of_ours(options)
     files = options.discover()
     with (
         closing(load_sink(options.sink)(options.target)) as target,
@@ -58,7 +60,7 @@ def ingest(
     ):
         sink: Sink = target
         existing = sink.schema()
-        with RunModels.open(options) as models:
+        with RunModels.open(options, recipe) as models:
             fingerprint = _fingerprint(options, models)
             replacement = None
             if options.reindex:
@@ -66,6 +68,8 @@ def ingest(
                 replacement.require_place(drop_old=options.drop_old)
                 sink = replacement.sink
                 existing = sink.schema()
+            if existing is None and not options.dry_run:
+                models.require_vectors()
             specs = models.embedder.specs
             is_new = settle_schema(sink, existing, options, specs, fingerprint)
             gone = [] if is_new else _gone(sink, options)
@@ -84,12 +88,11 @@ def _fingerprint(options: IngestOptions, models: RunModels) -> Fingerprint:
         options.chunker,
         models.chunker,
         tenants=options.target.tenant is not None,
-        names=options.recipe.names,
+        names=models.recipe.names,
     )
 
 
-def _refuse_what_does_not_go_together(options: IngestOptions) -> None:
-    _ = options.recipe
+def _refuse_names_of_ours(options: IngestOptions) -> None:
     if taken := sorted(ALWAYS_KNOWN.intersection(options.records.metadata_fields)):
         raise UsageError(
             f"metadata field {taken[0]!r} is a name that every chunk's metadata have already "

@@ -110,19 +110,26 @@ class Run:
     def _store(self, sizes: Mapping[str, int], progress: Progress) -> None:
         writer = Writer(self.sink, self.lock, self.report, sizes=sizes)
         run_pipeline(
-            self._calibrated(self._prepared()),
+            self._made_ready(self._prepared()),
             embed=self.models.embedder.embed,
             writer=writer,
             progress=progress,
         )
 
-    def _calibrated(self, prepared: Iterator[_Event]) -> Iterator[_Event]:
-        """Pass on what is prepared; before the first chunk, when nobody embeds yet, calibrate."""
-        wanted = self.report.bytes_total >= _WORTH_CALIBRATING
+    def _made_ready(self, prepared: Iterator[_Event]) -> Iterator[_Event]:
+        """Pass on what is prepared; before the first chunk, when nobody embeds yet, try the models.
+
+        A run that finds nothing to embed leaves them alone. Where the collection is new, they were
+        asked for vectors before it was made.
+        """
+        ready = False
         for event in prepared:
-            if wanted and isinstance(event, Pending):
-                self.models.calibrate()
-                wanted = False
+            if not ready and isinstance(event, Pending):
+                if not self.is_new:
+                    self.models.require_vectors()
+                if self.report.bytes_total >= _WORTH_CALIBRATING:
+                    self.models.calibrate()
+                ready = True
             yield event
 
     def _prune(self) -> None:

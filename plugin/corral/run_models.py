@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
+from corral.canary import require_vectors
 from corral.chunking import ModelTokenizer, make_chunker
 from corral.embedders import Embedder
 from corral.embeddings import GGUFEmbeddings
@@ -12,13 +13,14 @@ from corral.engine.pooling import PoolingType
 from corral.errors import PoolingError
 from corral.ingest_options import IngestOptions
 from corral.plugins import load_chunker
+from corral.recipe import Recipe
 from corral.report import Report
 from corral.routing import Router, RoutingChunker
 from corral_chunkers import Chunker, Document
 
 __all__ = ["RunModels", "chunker_of"]
 
-_COMMON: Final = ("over_length", "n_contexts", "n_threads", "n_gpu_layers")
+_COMMON: Final = ("over_length", "n_contexts", "n_threads", "n_gpu_layers", "flash_attn")
 """Options of a model that the one for long documents takes too."""
 
 
@@ -27,12 +29,14 @@ class RunModels:
     """What cuts and embeds in a run.
 
     Args:
+        recipe: which vectors there are.
         embeddings: the model.
         router: of long documents to another model; None where there is none.
         chunker: cuts a document.
         embedder: makes a chunk's vectors.
     """
 
+    recipe: Recipe
     embeddings: GGUFEmbeddings
     router: Router | None
     chunker: Chunker
@@ -40,8 +44,12 @@ class RunModels:
 
     @classmethod
     @contextmanager
-    def open(cls, options: IngestOptions) -> Iterator[Self]:
+    def open(cls, options: IngestOptions, recipe: Recipe) -> Iterator[Self]:
         """Open the models, and close them in the end.
+
+        Args:
+            options: of the run.
+            recipe: that they say.
 
         Raises:
             ModelError: a model cannot be used.
@@ -49,7 +57,6 @@ class RunModels:
             UsageError: options do not go together.
             ChunkerError: the chunker cannot meet the settings.
         """
-        recipe = options.recipe
         with ExitStack() as opened:
             embeddings = opened.enter_context(
                 GGUFEmbeddings(
@@ -61,11 +68,11 @@ class RunModels:
             )
             _require_pooled(embeddings)
             router = None
-            if options.long_model is not None:
-                far = opened.enter_context(_open_far(options, options.long_model))
+            if recipe.long_model is not None:
+                far = opened.enter_context(_open_far(options, recipe.long_model))
                 router = Router(embeddings, far)
             chunker = chunker_of(options, embeddings, router)
-            yield cls(embeddings, router, chunker, recipe.embedder(embeddings, router))
+            yield cls(recipe, embeddings, router, chunker, recipe.embedder(embeddings, router))
 
     @property
     def all(self) -> tuple[GGUFEmbeddings, ...]:
@@ -76,6 +83,15 @@ class RunModels:
     def busy_seconds(self) -> float:
         """Seconds that models have worked, of all their contexts."""
         return sum(model.busy_seconds for model in self.all)
+
+    def require_vectors(self) -> None:
+        """Refuse a model that gives no usable vector of anything on this machine.
+
+        Raises:
+            EngineError: it says which model, and what to do.
+        """
+        for model in self.all:
+            require_vectors(model)
 
     def calibrate(self) -> None:
         """Find what is quickest on this machine, for each model that has not been tried here."""

@@ -57,6 +57,11 @@ _MODEL_OPTIONS = (
         "--pack-tokens", type=int, metavar="N", help="Most tokens of several texts' decode."
     ),
     click.option("--n-gpu-layers", type=int, metavar="N", help="Layers on a GPU; -1 for all."),
+    click.option(
+        "--flash-attn/--no-flash-attn",
+        default=None,
+        help="Attention by llama.cpp's fused kernels.  [default: its choice]",
+    ),
 )
 
 
