@@ -1,5 +1,7 @@
 """A tampered vector of any kind is found, by what made it: also late ones, and long documents'."""
 
+import io
+import sys
 from contextlib import closing
 from dataclasses import replace
 
@@ -13,6 +15,7 @@ from corral import audit as audit_module
 from corral.audit import audit
 from corral.errors import ModelError, UsageError
 from corral.ingest import IngestOptions, ingest
+from corral.reading import STDIN
 from corral_sinks import SinkOptions, SparseVector
 from corral_sinks.qdrant import QdrantSink
 
@@ -65,7 +68,7 @@ def target(tmp_path):
 def run(folder, target, **options):
     heads = {"heads": str(folder.parent / "heads.safetensors")} if "multi" in options else {}
     given = {"model": str(BERT.path), "isolate": False, **heads, **options}
-    ingest(IngestOptions(paths=[folder], target=target, **given), progress=ignore)
+    ingest(IngestOptions(target=target, **{"paths": [folder], **given}), progress=ignore)
 
 
 def ignore(*_, **__):
@@ -73,7 +76,7 @@ def ignore(*_, **__):
 
 
 def audited(folder, target, **options):
-    return audit(target, paths=[folder], progress=ignore, sample=1000, **options)
+    return audit(target, **{"paths": [folder], **options}, progress=ignore, sample=1000)
 
 
 def tampered(vector):
@@ -136,7 +139,27 @@ def test_late_chunks_of_a_file_that_changed_are_stale_and_not_computed_anew(fold
     found = audited(folder, target)
     assert found.differing == ["long.txt"]
     assert found.sampled == 3  # the other files'
+    assert found.unsampled == found.points - 3
     assert found.flaws == []
+
+
+def test_late_vectors_of_standard_input_are_computed_anew_too(folder, target, monkeypatch):
+    def pipe():
+        piped = io.TextIOWrapper(io.BytesIO((SENTENCES * 5).encode()))
+        monkeypatch.setattr(sys, "stdin", piped)
+        return {"paths": [folder, STDIN]}
+
+    run(folder, target, **pipe(), **KINDS["late"][0])
+    found = audited(folder, target, **pipe())
+    assert found.ok
+    assert found.sampled == found.points
+    with closing(QdrantSink(target)) as sink:
+        piped = next(
+            one for one in sink.records() if one.payload["metadata"]["source"] == str(STDIN)
+        )
+        wrong = {**piped.vectors, "dense": tampered(piped.vectors["dense"])}
+        sink.upsert([replace(piped, vectors=wrong)])
+    assert [flaw.id for flaw in audited(folder, target, **pipe()).flaws] == [piped.id]
 
 
 def test_heads_and_a_second_model_that_moved_are_named(folder, target, tmp_path):

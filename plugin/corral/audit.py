@@ -16,6 +16,7 @@ from corral.identity import content_hash
 from corral.ingest import IngestOptions, ingest
 from corral.pipeline import Progress
 from corral.prepare import Pending
+from corral.readers.files import Readers
 from corral.recipe import Recipe
 from corral.sampling import from_files, from_payload
 from corral_sinks import Record, Schema, SinkOptions, SparseVector, Vector
@@ -67,6 +68,7 @@ class Audit:
         flaws: vectors that are not finite, not of unit length, or not as the model computes them,
             and texts that are not those that were ingested.
         sampled: records whose vectors were computed anew.
+        unsampled: others that were chosen for that, of files that are not as they were.
         least_similarity: of those and the stored ones, the least; None where none was compared.
     """
 
@@ -81,6 +83,7 @@ class Audit:
     unread: list[tuple[str, str]] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
     sampled: int = 0
+    unsampled: int = 0
     least_similarity: float | None = None
 
     @property
@@ -133,7 +136,7 @@ def audit(
     options = options_of(
         held, target=target, model=model, heads=heads, long_model=long_model, **reading
     )
-    with ExitStack() as opened:
+    with options.open_readers(keeps_stdin=True) as readers, ExitStack() as opened:
         models = open_models(
             held,
             opened,
@@ -145,13 +148,15 @@ def audit(
         )
         embedder = models.for_chunks()
         pendings = (
-            from_files(chosen, options, models, whole_document=embedder.whole_document)
+            from_files(chosen, options, readers, models, whole_document=embedder.whole_document)
             if models.recipe.reads_documents
             else map(from_payload, chosen.values())
         )
         least = 1 - _COARSE if coarse else _LEAST_SIMILARITY
         _embed_anew(embedder, pendings, chosen, found, least=least)
-    _compare_files(options, found, progress)
+        found.unsampled = len(chosen) - found.sampled
+        opened.close()
+        _compare_files(options, readers, found, progress)
     return found
 
 
@@ -305,9 +310,11 @@ def _finite(similarity: float) -> float:
     return float(similarity) if np.isfinite(similarity) else 0.0
 
 
-def _compare_files(options: IngestOptions, found: Audit, progress: Progress) -> None:
+def _compare_files(
+    options: IngestOptions, readers: Readers, found: Audit, progress: Progress
+) -> None:
     """Let a dry run say what the files have and the collection does not, and the other way."""
-    report = ingest(options, progress=progress)
+    report = ingest(options, progress=progress, readers=readers)
     found.files = report.files.total()
     found.missing, found.moved = report.embedded, report.moved
     found.extra = list(report.pruned)

@@ -1,7 +1,7 @@
 """Folders of documents into a collection: everything is settled, and then a run goes over them."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 
 from corral.errors import UsageError
@@ -11,6 +11,7 @@ from corral.pipeline import Progress
 from corral.plugins import load_sink
 from corral.prepare import ALWAYS_KNOWN
 from corral.prune import vanished
+from corral.readers.files import Readers
 from corral.reindex import Replacement
 from corral.report import Report
 from corral.run import Run
@@ -27,6 +28,7 @@ def ingest(
     progress: Progress,
     report: Report | None = None,
     may_prune: Callable[[Sequence[str]], bool] = bool,
+    readers: Readers | None = None,
 ) -> Report:
     """Bring a collection up to date with files.
 
@@ -39,6 +41,7 @@ def ingest(
         report: a new one to count in, for who wants to see it where this raises; None makes one.
         may_prune: is asked, before the run, with the sources of the files that are gone; where it
             says no, the run goes on and they stay.
+        readers: that read the files, and stay open; None opens some by the options.
 
     Raises:
         UsageError: nothing is to be read, or options do not go together.
@@ -56,7 +59,7 @@ def ingest(
     files = options.discover()
     with (
         closing(load_sink(options.sink)(options.target)) as target,
-        options.open_readers() as readers,
+        options.open_readers() if readers is None else nullcontext(readers) as opened,
     ):
         sink: Sink = target
         existing = sink.schema()
@@ -75,7 +78,7 @@ def ingest(
             gone = [] if is_new else _gone(sink, options)
             if gone and not options.dry_run and not may_prune(gone):
                 gone = []
-            Run(options, files, readers, sink, models, report, gone, is_new=is_new).go(progress)
+            Run(options, files, opened, sink, models, report, gone, is_new=is_new).go(progress)
             if replacement is not None and not options.dry_run:
                 replacement.finish(report, drop_old=options.drop_old)
     return report

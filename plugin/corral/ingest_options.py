@@ -142,11 +142,16 @@ class IngestOptions:
             follow_symlinks=self.follow_symlinks,
         )
 
-    def open_readers(self) -> Readers:
-        """Make what reads the files; close it."""
+    def open_readers(self, *, keeps_stdin: bool = False) -> Readers:
+        """Make what reads the files; close it.
+
+        Args:
+            keeps_stdin: whether standard input can be read more than once.
+        """
         return Readers(
             self.records,
             max_bytes=self.max_file_size,
             seconds=self.reader_seconds,
             memory=self.reader_memory,
+            keeps_stdin=keeps_stdin,
         )

@@ -8,7 +8,7 @@ from corral.collection import Models
 from corral.discovery import SourceFile
 from corral.ingest_options import IngestOptions
 from corral.prepare import Pending, prepare
-from corral.reading import STDIN
+from corral.readers.files import Readers
 from corral.run_models import chunker_of
 from corral_chunkers import Chunk, Document
 from corral_sinks import Record
@@ -34,33 +34,34 @@ def from_payload(record: Record) -> Pending:
 def from_files(
     records: Mapping[str, Record],
     options: IngestOptions,
+    readers: Readers,
     models: Models,
     *,
     whole_document: bool,
 ) -> Iterator[Pending]:
     """Read the files of stored chunks and yield those chunks, each in its document.
 
-    What the files have no more is left out, and so is standard input, which is read but once.
+    What the files have no more is left out.
 
     Args:
         records: the stored chunks by id.
-        options: how an ingest reads and cuts.
+        options: how an ingest finds and cuts files.
+        readers: read them.
         models: that made the collection.
         whole_document: whether ids depend on the whole document.
     """
     chunker = chunker_of(options, models.embeddings, models.router)
-    with options.open_readers() as readers:
-        for event in prepare(
-            _files_of(records.values(), options),
-            readers=readers,
-            chunker=chunker,
-            model_of=lambda _: models.embeddings.model,
-            whole_document=whole_document,
-            stored=lambda _: {},
-            tenant=options.target.tenant,
-        ):
-            if isinstance(event, Pending) and event.id in records:
-                yield event
+    for event in prepare(
+        _files_of(records.values(), options),
+        readers=readers,
+        chunker=chunker,
+        model_of=lambda _: models.embeddings.model,
+        whole_document=whole_document,
+        stored=lambda _: {},
+        tenant=options.target.tenant,
+    ):
+        if isinstance(event, Pending) and event.id in records:
+            yield event
 
 
 def _files_of(records: Collection[Record], options: IngestOptions) -> list[SourceFile]:
@@ -68,7 +69,7 @@ def _files_of(records: Collection[Record], options: IngestOptions) -> list[Sourc
     return [
         file
         for file in options.discover()
-        if isinstance(file, SourceFile) and file.source in wanted and file.path != STDIN
+        if isinstance(file, SourceFile) and file.source in wanted
     ]
 
 

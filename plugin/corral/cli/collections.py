@@ -184,6 +184,8 @@ def verify(  # noqa: PLR0913, PLR0917 - click passes every option
 def _print_audit(found: "Audit") -> None:
     least = found.least_similarity
     nearest = "" if least is None else f", the least similarity {least:.5f}"
+    if found.unsampled:
+        nearest += f"; {found.unsampled:,} not, since their files are not as they were"
     rows = {
         "files": f"{found.files:,} compared, {len(found.unread):,} could not be read",
         "chunks": (

@@ -76,6 +76,7 @@ class Readers:
         max_bytes: size of the largest file to read.
         seconds: most that one file may take.
         memory: most bytes of address space that the process that reads may have.
+        keeps_stdin: whether what standard input brings is held, so that it can be read again.
 
     Raises:
         UsageError: a limit is out of range.
@@ -88,6 +89,7 @@ class Readers:
         max_bytes: int = DEFAULT_MAX_BYTES,
         seconds: float = DEFAULT_SECONDS,
         memory: int = DEFAULT_MEMORY,
+        keeps_stdin: bool = False,
     ) -> None:
         """Check the limits; nothing is started yet."""
         self._options = options or ReaderOptions()
@@ -101,6 +103,8 @@ class Readers:
         if self._options.rows < 1:
             raise UsageError(f"rows are {self._options.rows}; a document has at least 1")
         self._max_bytes = max_bytes
+        self._keeps_stdin = keeps_stdin
+        self._kept: bytes | None = None
         self._process = ReadingProcess(seconds=seconds, memory=memory)
 
     def __enter__(self) -> Self:
@@ -157,10 +161,14 @@ class Readers:
             yield replace(document, metadata={**document.metadata, "reader": found.label})
 
     def _standard_input(self) -> bytes:
+        if self._kept is not None:
+            return self._kept
         raw = sys.stdin.buffer.read(self._max_bytes + 1)
         if len(raw) > self._max_bytes:
             raise NotTextError(
                 f"standard input has more than {self._max_bytes:,} bytes, the limit, since it is "
                 "held in memory whole. Split it, or raise the limit with --max-file-size."
             )
+        if self._keeps_stdin:
+            self._kept = raw
         return raw
