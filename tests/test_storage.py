@@ -84,7 +84,10 @@ def test_memory_refuses_what_it_would_ignore(schema):
 
 def test_a_file_of_json_lines_refuses_it_too(tmp_path):
     target = SinkOptions(collection="docs", path=str(tmp_path))
-    with closing(JsonlSink(target)) as sink, pytest.raises(SinkError, match="no storage settings"):
+    with (
+        closing(JsonlSink(target)) as sink,
+        pytest.raises(SinkError, match="knows no datatype.*sink qdrant"),
+    ):
         sink.create(schema_of(Storage(datatype="float16")))
 
 

@@ -10,6 +10,7 @@ from corral.embedders import Embedder
 from corral.embeddings import GGUFEmbeddings
 from corral.errors import CollectionError, ModelError, UsageError
 from corral.fingerprint import Fingerprint
+from corral.models import resolve
 from corral.ranking import RankingOptions, ranking_of
 from corral.recipe import Recipe, long_fingerprint, require_same_heads
 from corral.routing import LONG, Router
@@ -26,6 +27,7 @@ __all__ = [
     "open_models",
 ]
 
+_FILE_FIELD: Final = "model_sha256"
 _FETCH_TIMES: Final = 4
 _FETCH_LEAST: Final = 20
 _MOST_HITS: Final = 100_000
@@ -231,9 +233,9 @@ def embeddings_for(
     Raises:
         CollectionError: the model that is found is another one.
     """
-    embeddings = GGUFEmbeddings(
-        model or fingerprint.model, token_rows=token_rows, **model_options_of(fingerprint)
-    )
+    name = model or fingerprint.model
+    _require_file(fingerprint, name, collection=collection)
+    embeddings = GGUFEmbeddings(name, token_rows=token_rows, **model_options_of(fingerprint))
     try:
         _require_maker(fingerprint, embeddings, collection=collection)
     except CollectionError:
@@ -310,11 +312,21 @@ def _far_for(held: Fingerprint, model: str, *, collection: str) -> GGUFEmbedding
     try:
         return embeddings_for(long_fingerprint(held, model), collection=collection)
     except ModelError as error:
+        reason = str(error).rstrip(".")
         raise ModelError(
             f"the long documents of collection {collection!r} (vector {LONG}) were embedded by "
-            f"{model}, which cannot be opened: {error}. Say where it is now: long_model=, on the "
+            f"{model}, which cannot be opened: {reason}. Say where it is now: long_model=, on the "
             "command line --long-model MODEL"
         ) from error
+
+
+def _require_file(held: Fingerprint, model: str, *, collection: str) -> None:
+    """Refuse another model's file before it is opened with settings that may not be for it."""
+    wanted, found = (
+        Fingerprint(model=model, fields={_FILE_FIELD: sha256})
+        for sha256 in (held.fields[_FILE_FIELD], resolve(model).sha256)
+    )
+    wanted.require_equal(found, collection=collection)
 
 
 def _require_maker(held: Fingerprint, embeddings: GGUFEmbeddings, *, collection: str) -> None:

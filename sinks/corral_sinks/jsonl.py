@@ -146,7 +146,10 @@ class JsonlSink:
             SinkError: it exists, or vectors are to be kept in another way than as they are.
         """
         if any(params.storage != Storage() for params in schema.vectors.values()):
-            raise SinkError("a jsonl sink keeps vectors as they are: it has no storage settings.")
+            raise SinkError(
+                "a jsonl sink keeps vectors as they are: it knows no datatype, no quantization and "
+                "no disk. Leave them out, or take the sink qdrant."
+            )
         with self._mapped():
             self._open()
             if self._handle is not None:

@@ -118,6 +118,8 @@ def _tensors(path: Path) -> dict[str, Rows]:
     try:
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no heads file {path}; say where it is: --heads FILE") from error
     except (OSError, SafetensorError, TypeError) as error:
         raise UsageError(
             f"{path} cannot be read as safetensors: {error}. Heads that are published as .pt are "
