@@ -269,6 +269,6 @@ def test_heads_that_are_not_those_of_the_collection(folder, target, heads, tmp_p
     with pytest.raises(CollectionError, match="made with other heads"):
         search("x", target=target, heads=str(other))
     moved = Path(heads).rename(tmp_path / "moved.safetensors")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="no heads file"):
         search("x", target=target)
     assert search(TEXTS[0], target=target, k=1, heads=str(moved))[0].source == "0.txt"
