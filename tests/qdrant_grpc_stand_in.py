@@ -4,7 +4,6 @@ Behind it works the real embedded engine. Faults are injected by call. It is no 
 is not listed below answers UNIMPLEMENTED.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,41 +16,32 @@ import grpc as transport
 from qdrant_client import grpc, models
 from qdrant_client.conversions import conversion
 from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
+from stand_ins import AnyFault, StandIn
 
 from corral_sinks import SinkError
 from corral_sinks.qdrant import EmbeddedQdrant
 
 
 @dataclass(kw_only=True)
-class Fault:
-    """What happens to calls instead of, or beside, an answer.
+class Fault(AnyFault):
+    """A fault of gRPC.
 
     Args:
         method: of the calls, such as "Upsert".
-        times: how many of them; then the fault is over.
         code: to fail with, or None to answer as usual.
-        words: what the server says with that code.
         trailers: metadata sent along.
-        seconds: to wait before anything.
-        apply: do what was asked, even where the answer is a fault.
         over_points: only upserts of more points.
     """
 
     method: str = "Upsert"
-    times: int = 1
     code: transport.StatusCode | None = None
-    words: str = "injected"
     trailers: Sequence[tuple[str, str]] = ()
-    seconds: float = 0.0
-    apply: bool = False
     over_points: int = -1
 
-    def takes(self, method: str, request: Any) -> bool:
-        """Whether it is for this call; counts it if so."""
+    def fits(self, method: str, request: Any) -> bool:
+        """Whether it is for this call."""
         points = len(getattr(request, "points", ())) if method == "Upsert" else 0
-        fits = self.times > 0 and method == self.method and points > self.over_points
-        self.times -= fits
-        return fits
+        return method == self.method and points > self.over_points
 
 
 @dataclass(frozen=True)
@@ -65,30 +55,20 @@ class Call:
     at: float = field(default_factory=time.monotonic)
 
 
-class QdrantGrpcStandIn(transport.ServerInterceptor):
-    """A server on a free port of 127.0.0.1, over a folder; a context manager.
+class QdrantGrpcStandIn(StandIn, transport.ServerInterceptor):
+    """A server on a free port of 127.0.0.1; a context manager."""
 
-    Args:
-        folder: for the embedded engine.
-        api_key: that clients must send, or None.
-    """
+    fault = Fault
 
     def __init__(self, folder: Path, api_key: str | None = None) -> None:
-        self.engine = EmbeddedQdrant(folder)
-        self.api_key = api_key
-        self.faults: list[Fault] = []
+        super().__init__(folder, api_key)
         self.calls: list[Call] = []
-        self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(8)
         self._server = transport.server(self._pool, interceptors=[self])
         grpc.add_QdrantServicer_to_server(_Health(), self._server)
         grpc.add_CollectionsServicer_to_server(_Collections(self.engine), self._server)
         grpc.add_PointsServicer_to_server(_Points(self.engine), self._server)
         self.port = self._server.add_insecure_port("127.0.0.1:0")
-
-    def fail(self, **fault: Any) -> None:
-        """Inject a fault."""
-        self.faults.append(Fault(**fault))
 
     def seen(self, method: str) -> list[Call]:
         """Calls of a method."""
@@ -114,9 +94,8 @@ class QdrantGrpcStandIn(transport.ServerInterceptor):
         def serve(request: Any, context: Any) -> Any:
             if self.api_key not in {None, key}:
                 context.abort(transport.StatusCode.UNAUTHENTICATED, "Must provide an API key")
-            with self._lock:
-                self.calls.append(Call(method, request, key, context.time_remaining()))
-                fault = next((one for one in self.faults if one.takes(method, request)), None)
+            self.calls.append(Call(method, request, key, context.time_remaining()))
+            fault = self.fault_for(method, request)
             if fault is None:
                 return handler.unary_unary(request, context)
             time.sleep(fault.seconds)

@@ -18,24 +18,21 @@ from typing import Any, Self
 from pydantic import BaseModel, TypeAdapter
 from qdrant_client import models
 from qdrant_client.http.models import QueryRequest
+from stand_ins import AnyFault, StandIn
 
 from corral_sinks import SinkError
 from corral_sinks.qdrant import EmbeddedQdrant
 
 
 @dataclass(kw_only=True)
-class Fault:
-    """What happens to matching requests instead of, or beside, an answer.
+class Fault(AnyFault):
+    """A fault of REST.
 
     Args:
         path: regular expression that the path must match at its end.
         method: of the requests.
-        times: how many of them; then the fault is over.
         status: to answer with, or None to answer as usual.
-        words: what the server says with that status.
         headers: sent along.
-        seconds: to wait before anything.
-        apply: do what was asked, even where the answer is a fault.
         drop: close the connection without an answer.
         over_bytes: only requests with a larger body.
         result: to answer as if the request had been done, but without doing it.
@@ -43,26 +40,19 @@ class Fault:
 
     path: str = "/points"
     method: str = "PUT"
-    times: int = 1
     status: int | None = None
-    words: str = "injected"
     headers: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    apply: bool = False
     drop: bool = False
     over_bytes: int = -1
     result: object = None
 
-    def takes(self, method: str, path: str, size: int) -> bool:
-        """Whether it is for this request; counts it if so."""
-        fits = (
-            self.times > 0
-            and method == self.method
+    def fits(self, method: str, path: str, size: int) -> bool:
+        """Whether it is for this request."""
+        return (
+            method == self.method
             and re.search(f"{self.path}$", path) is not None
             and size > self.over_bytes
         )
-        self.times -= fits
-        return fits
 
 
 @dataclass(frozen=True)
@@ -82,18 +72,13 @@ class Request:
         return json.loads(self.body)
 
 
-class QdrantStandIn:
-    """A server on a free port of 127.0.0.1, over a folder; a context manager.
+class QdrantStandIn(StandIn):
+    """A server on a free port of 127.0.0.1; a context manager."""
 
-    Args:
-        folder: for the embedded engine.
-        api_key: that clients must send, or None.
-    """
+    fault = Fault
 
     def __init__(self, folder: Path, api_key: str | None = None) -> None:
-        self.engine = EmbeddedQdrant(folder)
-        self.api_key = api_key
-        self.faults: list[Fault] = []
+        super().__init__(folder, api_key)
         self.requests: list[Request] = []
         self.indexing: dict[str, int] = {}
         self.statuses: list[Mapping[str, Any]] = []
@@ -105,10 +90,6 @@ class QdrantStandIn:
     def url(self) -> str:
         """Its address."""
         return f"http://127.0.0.1:{self._server.server_port}"
-
-    def fail(self, **fault: Any) -> None:
-        """Inject a fault."""
-        self.faults.append(Fault(**fault))
 
     def note(self, method: str, groups: tuple[str, ...], body: bytes, answer: Any) -> None:
         """Keep a collection's indexing threshold, and tell it and the next of `statuses`."""
@@ -163,11 +144,11 @@ class _Handler(BaseHTTPRequestHandler):
         stand_in.requests.append(
             Request(self.command, path, len(body), key, time.monotonic(), body)
         )
-        for fault in stand_in.faults:
-            if fault.takes(self.command, path, len(body)):
-                self._misbehave(fault, path, body)
-                return
-        self._reply(*self._answer(path, body))
+        fault = stand_in.fault_for(self.command, path, len(body))
+        if fault is None:
+            self._reply(*self._answer(path, body))
+        else:
+            self._misbehave(fault, path, body)
 
     # http.server's own names
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815
