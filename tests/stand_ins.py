@@ -1,4 +1,4 @@
-"""What the stand-ins for a Qdrant server share: the engine behind them, the key, and the faults."""
+"""What the stand-ins for a Qdrant server share: the engine, the key, the faults, and a clock."""
 
 import threading
 from dataclasses import dataclass
@@ -56,3 +56,21 @@ class StandIn:
             if found is not None:
                 found.times -= 1
         return found
+
+
+class Clock:
+    """Takes the place of `time` in what retries: waits cost nothing, and are noted.
+
+    So a test's limits may be so long that no machine is too slow for them.
+    """
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def monotonic(self) -> float:
+        """Seconds that were waited till now."""
+        return sum(self.waits)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self.waits.append(seconds)

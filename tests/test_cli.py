@@ -28,9 +28,10 @@ client.close()
 
 
 def corral(*arguments, command=("-m", "corral.cli"), **options):
+    given = options if "input" in options else {"stdin": subprocess.DEVNULL, **options}
     return subprocess.run(
         [sys.executable, *command, *map(str, arguments)],
-        capture_output=True, text=True, timeout=120, check=False, **options,
+        capture_output=True, text=True, timeout=120, check=False, **given,
     )  # fmt: skip
 
 
@@ -248,7 +249,7 @@ def test_a_second_process_on_one_folder_is_told_who_holds_it(folder, store, tmp_
     )  # fmt: skip
     assert holder.stdout.readline() == "ready\n"
     done = ingest(folder, store)
-    holder.communicate("", timeout=30)
+    holder.communicate("", timeout=120)
     assert done.returncode == 2
     assert f"{holder.pid}" in done.stderr
     assert ingest(folder, store).returncode == 0
@@ -348,7 +349,7 @@ def on_a_terminal(*arguments, typed=b""):
             break
         seen += part
     os.close(outer)
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=120)
     return child.returncode, out, seen.decode()
 
 
@@ -389,12 +390,12 @@ def test_a_closed_pipe_is_no_traceback(folder, store):
     ingest(folder, store)
     child = subprocess.Popen(
         [sys.executable, "-m", "corral.cli", "search", "rain", *map(str, store), "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     child.stdout.close()
     assert "Traceback" not in child.stderr.read()
     child.stderr.close()
-    child.wait(timeout=60)
+    child.wait(timeout=120)
 
 
 @pytest.mark.parametrize(

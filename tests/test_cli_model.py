@@ -215,6 +215,13 @@ def test_pull_leaves_an_unknown_name_to_the_caller():
 # Speed
 
 
+def in_child(code):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+
 def test_nothing_heavy_is_imported_for_help():
     code = (
         "import sys; from corral.cli.model import model\n"
@@ -223,7 +230,7 @@ def test_nothing_heavy_is_imported_for_help():
         "print(sorted({'numpy', 'gguf', 'llama_cpp', 'huggingface_hub'} & sys.modules.keys()))"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = in_child(code)
 
     assert "pull" in done.stdout
     assert done.stdout.endswith("[]\n")
@@ -236,6 +243,6 @@ def test_show_needs_no_engine(minilm_path):
         "print('llama_cpp' in sys.modules)"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = in_child(code)
 
     assert done.stdout.endswith("False\n")

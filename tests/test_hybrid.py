@@ -311,7 +311,9 @@ def test_a_second_run_is_of_the_same_words_or_refused(place, tmp_path):
 
 def cli(*words):
     command = [sys.executable, "-m", "corral.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
 
 
 def test_the_command_line_searches_by_words_and_weighs(place):

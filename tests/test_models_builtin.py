@@ -186,11 +186,15 @@ def test_processes_that_pull_at_once_end_with_one_whole_file(tiny):
 
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(3)
     ]
-    answers = [child.communicate(timeout=120) for child in children]
+    answers = [child.communicate(timeout=240) for child in children]
 
     assert [child.returncode for child in children] == [0, 0, 0], answers
     assert {out.strip() for out, _ in answers} == {str(tiny.path.stat().st_size)}

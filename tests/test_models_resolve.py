@@ -195,6 +195,7 @@ def resolve_from_hub(tmp_path, tiny):
         return subprocess.run(
             [sys.executable, "-c", code],
             env={**base, **environment},
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,

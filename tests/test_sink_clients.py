@@ -63,7 +63,7 @@ def test_an_https_address_without_a_port_goes_to_443():
 
 
 @pytest.fixture
-def grpc_server():
+def grpc_server(monkeypatch):
     """A gRPC server that answers Qdrant's health check, or refuses it."""
     refused = []
 
@@ -81,6 +81,7 @@ def grpc_server():
         server.add_generic_rpc_handlers((service,))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
+        monkeypatch.setattr(_clients, "_GRPC_PROBE_SECONDS", 20.0)
         yield port, refused
         server.stop(None).wait()
 
@@ -114,7 +115,7 @@ def test_a_failing_grpc_server_is_unavailable_with_its_words(grpc_server, monkey
     monkeypatch.setattr(_clients, "_GRPC_PORT", port)
     options = SinkOptions(collection="docs", url="http://127.0.0.1:6333")
     with (
-        closing(QdrantSink(options, limits=Limits(contact_seconds=0.1))) as sink,
+        closing(QdrantSink(options, limits=Limits(contact_seconds=60.0))) as sink,
         pytest.raises(SinkError, match="gRPC UNIMPLEMENTED"),
     ):
         sink.schema()

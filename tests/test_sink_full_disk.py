@@ -61,7 +61,8 @@ def _may_mount(folder):
     command = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", folder]
     if shutil.which("unshare") is None:
         return False
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    return done.returncode == 0
 
 
 def test_a_disk_that_is_really_full_kills_nobody_and_loses_nothing(tmp_path):
@@ -72,7 +73,7 @@ def test_a_disk_that_is_really_full_kills_nobody_and_loses_nothing(tmp_path):
     )
     child = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script, "sh", tmp_path, sys.executable, WRITER],
-        capture_output=True, text=True, check=False, cwd=TESTS,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=TESTS,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
     )  # fmt: skip
     assert child.returncode == 0, child.stderr
