@@ -271,13 +271,37 @@ def test_a_small_file_is_checked_by_the_hash_that_git_has_of_it(resolve_from_hub
     assert "the hub says aaaa" in resolve_from_hub("hf:owner/repo:f16").stderr
 
 
-def test_a_mirror_that_gives_no_hash_is_warned_of(resolve_from_hub):
-    resolve_from_hub.server.tag = "of-the-mirror"
+def test_of_a_mirror_that_gives_no_hash_nothing_is_used_without_one_from_the_user(
+    resolve_from_hub,
+):
+    server = resolve_from_hub.server
+    server.tag = "of-the-mirror"
+    found = hashlib.sha256(server.gguf).hexdigest()
 
-    done = resolve_from_hub("hf:owner/repo:q8_0")
+    refused = resolve_from_hub("hf:owner/repo:q8_0")
 
-    assert done.returncode == 0
-    assert "the hub gives no hash of model.Q8_0.gguf, so it is not checked" in done.stderr
+    assert refused.returncode == 1
+    assert "no hash is known of model.Q8_0.gguf" in refused.stderr
+    assert f"take hf:owner/repo:q8_0@sha256:{found}" in refused.stderr
+
+    pinned = resolve_from_hub(f"hf:owner/repo:q8_0@sha256:{found.upper()}")
+    assert pinned.stdout.strip().endswith("model.Q8_0.gguf"), pinned.stderr
+    again = resolve_from_hub("hf:owner/repo:q8_0")  # the same bytes came through before
+    assert again.stdout == pinned.stdout, again.stderr
+
+
+def test_a_hash_in_the_reference_refuses_what_the_hub_has_instead(resolve_from_hub):
+    failed = resolve_from_hub(f"hf:owner/repo:q8_0@sha256:{'a' * 64}")
+
+    assert failed.returncode == 1
+    assert f"the reference says {'a' * 64}" in failed.stderr
+    assert "is deleted from the hub's cache" in failed.stderr
+
+
+@pytest.mark.parametrize("pin", ["", "abc", "g" * 64, "a" * 40])
+def test_a_hash_that_is_none_is_refused_before_anything_is_fetched(pin):
+    with pytest.raises(ModelNotFoundError, match=rf"64 hexadecimal digits.* {len(pin)} characters"):
+        fetch(f"hf:owner/repo:q8_0@sha256:{pin}")
 
 
 class FakeHub:
@@ -338,12 +362,17 @@ def test_a_quantisation_that_is_not_there_lists_those_that_are():
         fetch("hf:owner/repo:Q8_0")
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_without_the_hub_its_cache_is_asked(fake_hub, tmp_path):
     fake_hub.names, fake_hub.cached = None, tmp_path
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.Q8_0.gguf").touch()
 
-    assert fetch("hf:owner/repo:Q8_0") == tmp_path / "sub" / "b.Q8_0.gguf"
+    with pytest.raises(ModelError, match="no hash is known of b.Q8_0.gguf"):
+        fetch("hf:owner/repo:Q8_0")
+    pin = f"@sha256:{hashlib.sha256(b'').hexdigest()}"
+    for ref in (f"hf:owner/repo:Q8_0{pin}", "hf:owner/repo:Q8_0"):
+        assert fetch(ref) == tmp_path / "sub" / "b.Q8_0.gguf"
 
 
 @pytest.mark.usefixtures("empty_cache")
