@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from corral.collection import fingerprint_in, model_options_of, open_models
+from corral.collection import model_options_of, open_models, schema_in
 from corral.embedders import ChunkVectors, Embedder
 from corral.fingerprint import Fingerprint
 from corral.identity import content_hash
@@ -128,10 +128,10 @@ def audit(
     """
     found = Audit()
     with closing(QdrantSink(target)) as sink:
-        held = fingerprint_in(sink, target)
+        schema = schema_in(sink, target)
+        held = Fingerprint.from_metadata(schema.metadata, collection=target.collection)
         held.require_tenant(target.tenant, collection=target.collection)
-        chosen = _look_at_vectors(sink, found, sample)
-        schema = sink.schema() or Schema(vectors={})
+        chosen = _look_at_vectors(sink, schema, found, sample)
         coarse = any(one.storage.datatype != "float32" for one in schema.vectors.values())
     options = options_of(
         held, target=target, model=model, heads=heads, long_model=long_model, **reading
@@ -193,9 +193,10 @@ def options_of(
     )
 
 
-def _look_at_vectors(sink: QdrantSink, found: Audit, sample: int) -> Mapping[str, Record]:
+def _look_at_vectors(
+    sink: QdrantSink, schema: Schema, found: Audit, sample: int
+) -> Mapping[str, Record]:
     """Check every stored vector; return some records by id, each as likely as another."""
-    schema = sink.schema() or Schema(vectors={})
     chosen: list[Record] = []
     n_own = 0
     draw = random.Random()  # noqa: S311 - chooses a sample, guards nothing

@@ -14,7 +14,7 @@ from corral.models import resolve
 from corral.ranking import RankingOptions, ranking_of
 from corral.recipe import Recipe, long_fingerprint, require_same_heads
 from corral.routing import LONG, Router
-from corral_sinks import Hit, SinkOptions
+from corral_sinks import Hit, Schema, SinkOptions
 from corral_sinks.qdrant import Filter, QdrantClient, QdrantSink, search_params
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "model_options_of",
     "n_candidates",
     "open_models",
+    "schema_in",
 ]
 
 _FILE_FIELD: Final = "model_sha256"
@@ -293,13 +294,22 @@ def fingerprint_in(sink: QdrantSink, target: SinkOptions) -> Fingerprint:
     Raises:
         CollectionError: there is no such collection, or it is not corral's.
     """
+    return Fingerprint.from_metadata(schema_in(sink, target).metadata, collection=target.collection)
+
+
+def schema_in(sink: QdrantSink, target: SinkOptions) -> Schema:
+    """Ask what a collection is made of.
+
+    Raises:
+        CollectionError: there is no such collection.
+    """
     schema = sink.schema()
     if schema is None:
         place = target.url or target.path or "the given client"
         raise CollectionError(
             f"there is no collection {target.collection!r} at {place}; `ingest` makes one"
         )
-    return Fingerprint.from_metadata(schema.metadata, collection=target.collection)
+    return schema
 
 
 def _far_for(held: Fingerprint, model: str, *, collection: str) -> GGUFEmbeddings:
