@@ -210,6 +210,35 @@ def test_a_row_that_stays_bad_is_reported_and_its_neighbours_keep_theirs(monkeyp
         np.testing.assert_allclose(result.rows[2], expected[2], atol=1e-3)
 
 
+class _Wedged(_llama.Context):
+    """A context that gives nothing but NaN from the first sequence of a certain length on."""
+
+    is_wedged = False
+
+    def decode(self, tokens, positions, sequences):
+        super().decode(tokens, positions, sequences)
+        self.is_wedged |= 17 in np.bincount(sequences)
+
+    def pooled_row(self, sequence):
+        return super().pooled_row(sequence) * (np.nan if self.is_wedged else 1)
+
+
+@pytest.mark.parametrize("model", [BERT, QWEN3], ids=["encoder", "causal"])
+def test_a_context_that_gives_nothing_but_nan_any_more_is_not_used_again(model, monkeypatch):
+    pooling = PoolingType.MEAN if model is BERT else PoolingType.LAST
+    several, others = sequences(model, 9, 17, 30), sequences(model, 5, 40)
+    with engine(model, pooling) as opened:
+        expected, expected_others = opened.run(several).rows, opened.run(others).rows
+    monkeypatch.setattr(_llama, "Context", _Wedged)
+    with engine(model, pooling, n_contexts=1) as opened:
+        result, after = opened.run(several), opened.run(others)
+    assert result.defects == {1: "it holds values that are not finite"}
+    np.testing.assert_allclose(result.rows[0], expected[0], atol=1e-3)
+    np.testing.assert_allclose(result.rows[2], expected[2], atol=1e-3)
+    assert after.defects == {}
+    np.testing.assert_allclose(after.rows, expected_others, atol=1e-3)
+
+
 def test_what_llama_cpp_cannot_load_is_refused_with_its_words(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF" + bytes(100))

@@ -918,6 +918,41 @@ def test_runs_that_are_killed_at_twenty_random_moments_end_in_what_one_run_store
     assert run(folder, target).reused == len(expected) >= taken
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    """The peaks of the run and of the model's process, at 2,000 and at 20,000 chunks."""
+    code = """
+import json, resource, sys
+from corral.cli import ingest_main
+try:
+    ingest_main(sys.argv[1:])
+except SystemExit as ended:
+    of = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    peaks = [resource.getrusage(one).ru_maxrss for one in of]
+    print(json.dumps([ended.code, *peaks]), file=sys.stderr)
+"""
+    peaks = []
+    for n_files in (20, 200):
+        folder = tmp_path / f"{n_files} files"
+        folder.mkdir()
+        for number in range(n_files):
+            text = "".join(f"{number} and {line}. {SENTENCES}" for line in range(100))
+            (folder / f"{number}.txt").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-c", code, folder, "--sink", "jsonl", "--path", tmp_path / "db",
+             "--collection", f"of{n_files}", "--model", BERT.path, "--chunk-size", "60", "--json"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        code_of_exit, *peak = json.loads(done.stderr.splitlines()[-1])
+        assert code_of_exit == 0, done.stderr
+        assert json.loads(done.stdout)["totals"]["embedded"] >= 100 * n_files
+        peaks.append(peak)
+    (run_before, model_before), (run_after, model_after) = peaks
+    assert run_after < 1.15 * run_before
+    assert model_after < 1.15 * model_before
+
+
 class TestServer:
     """Runs against one server, which stays while they come, fail and go."""
 

@@ -66,6 +66,29 @@ def test_a_token_more_than_was_trained_is_too_long():
             embeddings.embed([digits(N_CTX)])
 
 
+def test_a_long_text_has_the_vector_that_another_binding_gives_in_one_decode():
+    model = tiny_models.qwen3(shape=Shape(n_ctx_train=4096))
+    text = " ".join(digits(1500))
+    code = """
+import json, sys
+from llama_cpp import Llama
+sizes = dict.fromkeys(("n_ctx", "n_batch", "n_ubatch"), 4096)
+llama = Llama(sys.argv[1], embedding=True, verbose=False, **sizes)
+text = sys.stdin.read()
+print(json.dumps([len(llama.tokenize(text.encode())), llama.embed(text, normalize=True)]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, model.path],
+        input=text, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    n_tokens, expected = json.loads(done.stdout)
+    with opened(model, n_ubatch=512) as embeddings:
+        (row,), (info,) = embeddings.embed([text], return_info=True)
+    assert info.n_tokens == n_tokens > 2 * 512
+    assert least_cosine(row, np.array(expected)) > 0.9999
+    assert np.linalg.norm(row.astype(np.float64)) == pytest.approx(1, abs=1e-6)
+
+
 def test_memory_follows_n_ubatch_and_not_the_document():
     model = tiny_models.qwen3(shape=Shape(n_ctx_train=8192))
     code = """

@@ -146,6 +146,19 @@ def test_a_query_that_leaves_no_room_is_an_error_with_the_numbers(model):
             opened.rerank("fish " * 2_000, ["a document"])
 
 
+@ALL
+def test_decodes_too_small_for_a_pair_are_an_error_or_many_and_never_an_empty_list(model):
+    documents = documents_of(3, 300)
+    with reranker(model.path, score="raw", n_ubatch=8) as opened:
+        if opened.max_tokens == 8:
+            with pytest.raises(InputTooLongError, match=r"reads 8 \(n_ubatch\)"):
+                opened.rerank(QUERY, documents)
+            return
+        found = opened.rerank(QUERY, documents)
+        expected_rows = [expected(model, ids) for ids in laid_out(opened, QUERY, documents)]
+    np.testing.assert_allclose(found, expected_rows, atol=1.5e-3)
+
+
 # Empty texts
 
 
