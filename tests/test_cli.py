@@ -64,6 +64,17 @@ def test_ingest_prints_a_summary_and_search_a_table(folder, store):
     assert "Rain came in the night." in found.stdout
 
 
+def test_a_search_for_nothing_is_refused_and_one_that_finds_nothing_says_so(folder, store):
+    ingest(folder, store)
+    for options, code, said in [
+        ((" ",), 2, "the query is empty"),
+        (("rain", "--filter", "source!=a.txt", "--filter", "source!=b.md"), 0, "nothing found"),
+        (("rain", "--path", "x", "--url", "y"), 2, "; both were given"),
+    ]:
+        done = corral("search", *options, *store)
+        assert (done.returncode, said in done.stderr, done.stdout) == (code, True, "")
+
+
 def test_search_prints_a_json_object_a_line(folder, store):
     ingest(folder, store)
     found = corral("search", "rain", *store, "-k", 2, "--json")
@@ -186,6 +197,20 @@ def test_report_json_and_metrics_say_the_same_as_the_exit_code(folder, store, tm
         metrics = (tmp_path / "out.prom").read_text()
         assert f'corral_ingest_success{{collection="docs"}} {1 - code}\n' in metrics
     assert {path.name for path in tmp_path.iterdir()} == {"docs", "db", "out.json", "out.prom"}
+
+
+def test_a_run_that_cannot_begin_is_told_too(folder, store, tmp_path):
+    files = ("--report", tmp_path / "out.json", "--metrics", tmp_path / "out.prom")
+    assert ingest(folder, store, *files).returncode == 0
+    done = ingest(folder, store, *files, "--json", "--chunk-size", "20")
+    assert done.returncode == 2
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert (told["ok"], told["totals"]["points"]) == (False, None)
+    assert "was made with other settings" in told["error"]
+    assert json.loads(done.stdout)["error"] == told["error"]
+    metrics = (tmp_path / "out.prom").read_text()
+    assert 'corral_ingest_success{collection="docs"} 0\n' in metrics
+    assert "corral_ingest_points" not in metrics
 
 
 def test_a_summary_says_what_failed(folder, store):

@@ -196,6 +196,35 @@ def test_a_damaged_collection_is_listed_among_the_others(place, capsys):
     assert (code, faults["docs"], bool(faults["bad"])) == (1, None, True)
 
 
+def test_a_collection_that_lost_its_sidecar_is_listed_and_can_be_deleted(place, capsys):
+    db = ["--path", str(place / "db")]
+    (place / "db" / "docs" / "corral.json").unlink()
+    code, out, _ = call(capsys, "collections", *db)
+    assert code == 1
+    assert "it has no corral.json, or lost it" in out
+    code, out, _ = call(capsys, "delete", "--all", *db, "--collection", "docs", "--yes")
+    assert (code, out) == (0, "docs: deleted with 0 points\n")
+    assert call(capsys, "collections", *db)[:2] == (0, "")
+
+
+def test_a_collection_is_deleted_with_the_names_that_lead_to_it(place, capsys):
+    with closing(EmbeddedQdrant(place / "db")) as client:
+        client.set_apart("docs", "docs-0123abcd")
+    where = ["--path", str(place / "db"), "--collection", "docs"]
+    for words, said in [
+        (["--all"], "add --yes"),
+        (["--all", "wool.txt", "--yes"], "give the SOURCEs to delete, or --all"),
+        (["--yes"], "give the SOURCEs to delete, or --all"),
+        (["--all", "--yes", "--tenant", "anna"], "the chunks of all tenants"),
+    ]:
+        code, _, err = call(capsys, "delete", *words, *where)
+        assert (code, said in err) == (2, True)
+    code, out, _ = call(capsys, "delete", "--all", *where, "--yes", "--json")
+    assert json.loads(out) == {"deleted": 5, "collection": "docs-0123abcd"}
+    code, _, err = call(capsys, "delete", "--all", *where, "--yes")
+    assert (code, "there is no collection 'docs'" in err) == (2, True)
+
+
 def test_paths_of_which_nothing_is_known_are_no_reason_to_call_all_gone(place):
     (place / "other").mkdir()
     (place / "other" / "else.txt").write_text("Something else.")

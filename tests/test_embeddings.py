@@ -72,6 +72,7 @@ def test_vectors_are_float32_rows_of_unit_length_and_lists_of_python_floats():
         ("one string", "got str in place"),
         (["a", None], "got NoneType in it"),
         ([3], "got int in it"),
+        ((text for text in ["a"]), "got generator in place"),
     ],
 )
 def test_what_is_no_list_of_strings_is_refused(texts, said):
@@ -85,6 +86,17 @@ def test_what_is_no_list_of_strings_is_refused(texts, said):
 def test_a_prefix_that_leaves_no_room_is_refused_at_once(which):
     with pytest.raises(UsageError, match="none is left for text"):
         opened(n_ubatch=16, **{which: "word " * 50})
+
+
+def test_a_limit_below_the_special_tokens_is_refused_with_them():
+    with pytest.raises(UsageError, match=r"adds 2 tokens .* of 2 \(n_ubatch\) none is left"):
+        opened(n_ubatch=2)
+
+
+def test_layers_for_a_gpu_that_the_build_has_not_are_warned_of(monkeypatch, caplog):
+    monkeypatch.setattr(_llama.llama, "llama_supports_gpu_offload", lambda: False)
+    opened(n_gpu_layers=3).close()
+    assert "n_gpu_layers is 3, and this build of llama.cpp has no GPU" in caplog.text
 
 
 def test_no_texts_give_no_rows():

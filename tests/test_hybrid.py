@@ -235,6 +235,8 @@ class TestRankingOf:
             ({"weights": {"dense": float("nan")}}, "weight of dense is nan"),
             ({"weights": {"dense": 1.0}, "fusion": "dbsf"}, "dbsf takes none"),
             ({"candidates": 4}, "4 candidates are fewer than the 5"),
+            ({"using": ["dense"], "fusion": "dbsf"}, "here dense alone finds"),
+            ({"using": ["sparse"], "weights": {"sparse": 2.0}}, "here sparse alone finds"),
         ],
     )
     def test_options_that_do_not_fit_are_refused(self, options, words):

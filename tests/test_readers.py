@@ -18,7 +18,7 @@ from pptx.util import Inches
 from texts import TEXTS
 
 from corral.errors import EmptyTextError, NotTextError, ReadError
-from corral.readers import RawFile, ReaderOptions, calls, wire
+from corral.readers import RawFile, ReaderOptions, calls, records, wire
 from corral.readers.registry import reader_for, readers, suffixes
 from corral_chunkers import Document, Heading
 from corral_chunkers.headings import markdown_outline
@@ -460,6 +460,22 @@ class TestRecords:
     def test_what_is_wrong_with_a_record_is_said(self, raw, options, said):
         with pytest.raises(ReadError, match=said):
             read("jsonl", raw, **options)
+
+    @pytest.mark.parametrize(
+        ("reader", "raw"),
+        [
+            (records.JsonLinesReader(), b'{"id": 1}\n{"id": 2}\n{'),
+            (records.CsvReader(), b"id,a\n1,x\n2,y\n1,z\n"),
+            (records.JsonReader(), b'[{"id": 1}, {"a": 2}]'),
+        ],
+    )
+    def test_a_file_with_a_bad_record_gives_none(self, reader, raw):
+        read_so_far = []
+        with pytest.raises(ReadError):
+            read_so_far += reader.read(
+                RawFile(path="x", source="x", raw=raw), ReaderOptions(id_field="id")
+            )
+        assert read_so_far == []
 
     def test_no_record_is_no_text(self):
         for name, raw in [("csv", "a,b\n"), ("json", "[]"), ("jsonl", "\n"), ("json", '{"a": ""}')]:

@@ -132,13 +132,34 @@ def test_nothing_is_switched_where_points_are_amiss(folder, target, caplog):
     assert state(target)[2] == 20
 
 
-def test_what_only_the_old_one_holds_is_not_dropped(folder, target, caplog):
+@pytest.mark.parametrize("drop_old", [False, True])
+def test_a_collection_that_alone_holds_a_source_stays_in_force(folder, target, caplog, drop_old):
+    run(folder, target, reindex=True)
+    before = state(target)
+    (folder / "b.txt").unlink()
+    report = run(folder, target, reindex=True, drop_old=drop_old, chunk_size=20)
+    assert (report.switched_to, report.dropped, report.lost) == (None, [], 1)
+    assert report.failures == [
+        "1 sources are only in the collection in force, which therefore stays so"
+    ]
+    assert state(target)[1:] == before[1:]
+    assert "'b.txt', are only in it; give all PATHS" in caplog.text
+
+
+def test_prune_asks_for_what_the_replaced_one_alone_holds(folder, target):
     run(folder, target, reindex=True)
     (folder / "b.txt").unlink()
-    report = run(folder, target, reindex=True, drop_old=True, chunk_size=20)
-    assert report.dropped == []
-    assert len(state(target)[0]) == 2
-    assert "not dropped" in caplog.text
+    options = IngestOptions(
+        paths=[folder], target=target, model=str(BERT.path), chunk_size=20, isolate=False,
+        reindex=True, drop_old=True, prune=True,
+    )  # fmt: skip
+    asked = []
+    kept = ingest(options, progress=lambda *_, **__: None, may_prune=asked.append)
+    assert (asked, kept.switched_to, kept.lost) == ([["b.txt"]], None, 1)
+    report = ingest(options, progress=lambda *_, **__: None)
+    assert report.all_stored
+    assert (report.pruned, len(report.dropped)) == (["b.txt"], 1)
+    assert state(target)[2] == 20
 
 
 def test_a_plain_collection_of_a_server_stays_where_it_alone_holds_a_source(folder, tmp_path):

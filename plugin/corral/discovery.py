@@ -29,6 +29,7 @@ SUFFIXES: Final = (".txt", ".md", ".rst")
 """Kinds of files that are read, in lower case."""
 
 _MOST_REASONS: Final = 5
+_MOST_SUFFIXES: Final = 12
 _ENVIRONMENT: Final = "pyvenv.cfg"
 _COLLECTION: Final = frozenset({"corral.json", "edge_config.json"})
 """Files of an embedded collection's folder, which may lie among the documents: it holds copies."""
@@ -304,7 +305,9 @@ def _nothing_found(
     found: Sequence[SourceFile | SkippedFile],
 ) -> str:
     where = ", ".join(str(root.given) for root in roots)
-    what = " ".join(f"*{suffix}" for suffix in search.suffixes)
+    what = " ".join(f"*{suffix}" for suffix in search.suffixes[:_MOST_SUFFIXES])
+    if len(search.suffixes) > _MOST_SUFFIXES:
+        what += f" and {len(search.suffixes) - _MOST_SUFFIXES} more"
     if include:
         what += f" that match {' or '.join(include)}"
     skipped = [f" {file.path}: {file.reason}." for file in found if isinstance(file, SkippedFile)]

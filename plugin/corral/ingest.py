@@ -75,12 +75,15 @@ def ingest(
                 models.require_vectors()
             specs = models.embedder.specs
             is_new = settle_schema(sink, existing, options, specs, fingerprint)
-            gone = [] if is_new else _gone(sink, options)
+            held = [] if is_new else [sink]
+            if replacement is not None and replacement.old_key is not None:
+                held.append(replacement.old)
+            gone = _gone(held, options)
             if gone and not options.dry_run and not may_prune(gone):
                 gone = []
             Run(options, files, opened, sink, models, report, gone, is_new=is_new).go(progress)
             if replacement is not None and not options.dry_run:
-                replacement.finish(report, drop_old=options.drop_old)
+                replacement.finish(report, gone=gone, drop_old=options.drop_old)
     return report
 
 
@@ -103,9 +106,10 @@ def _refuse_names_of_ours(options: IngestOptions) -> None:
         )
 
 
-def _gone(sink: Sink, options: IngestOptions) -> list[str]:
+def _gone(held: Sequence[Sink], options: IngestOptions) -> list[str]:
     """List the sources to prune; what a run's options leave out is not gone, what is ignored is."""
-    if not options.prune:
+    if not options.prune or not held:
         return []
     found = replace(options, include=(), exclude=(), hidden=True).discover()
-    return vanished(sink.sources(), found, [*options.paths, *(options.listed or ())])
+    roots = [*options.paths, *(options.listed or ())]
+    return sorted({gone for sink in held for gone in vanished(sink.sources(), found, roots)})

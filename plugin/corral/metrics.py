@@ -32,7 +32,7 @@ def prometheus(report: Report, *, collection: str, finished_at: float) -> str:
         ),
         ("chunks", "Chunks that the files have.", {"": totals["chunks"]}),
         ("chunks_by_fate", "Chunks, by what was done.", _by("fate", totals, _CHUNKS)),
-        ("points", "Points that the collection has.", {"": totals["points"]}),
+        ("points", "Points that the collection has.", _counted(totals["points"])),
         ("tokens", "Tokens embedded.", {"": totals["tokens"]}),
         ("duration_seconds", "From the first file to the last write.", {"": totals["seconds"]}),
         (
@@ -45,12 +45,18 @@ def prometheus(report: Report, *, collection: str, finished_at: float) -> str:
     return "".join(_lines(rows, f'collection="{collection.translate(_ESCAPED)}"'))
 
 
+def _counted(number: int | None) -> dict[str, float]:
+    return {} if number is None else {"": number}
+
+
 def _by(label: str, totals: Mapping[str, float], names: tuple[str, ...]) -> dict[str, float]:
     return {f',{label}="{name}"': totals[name] for name in names}
 
 
 def _lines(rows: list[tuple[str, str, Mapping[str, float]]], label: str) -> Iterator[str]:
     for name, words, values in rows:
+        if not values:
+            continue
         metric = f"corral_ingest_{name}"
         yield f"# HELP {metric} {words}\n# TYPE {metric} gauge\n"
         for more, value in values.items():

@@ -15,7 +15,15 @@ from corral.fingerprint import METADATA_KEY
 from corral_sinks import Schema, SinkError, SinkOptions, SinkUnavailableError
 from corral_sinks.qdrant import QdrantSink, folder_of, vector_bytes
 
-__all__ = ["Entry", "Info", "SourceInfo", "collections", "delete_sources", "info"]
+__all__ = [
+    "Entry",
+    "Info",
+    "SourceInfo",
+    "collections",
+    "delete_collection",
+    "delete_sources",
+    "info",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +202,19 @@ def _disk_bytes(target: SinkOptions) -> int | None:
     return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
 
 
+def delete_collection(target: SinkOptions) -> tuple[str, int]:
+    """Delete a collection, whoever made it, and the names that lead to it.
+
+    Returns:
+        Its name, which differs from the target's where that is an alias, and the points it had.
+
+    Raises:
+        SinkError: there is no such collection, or the store failed.
+    """
+    with closing(QdrantSink(target)) as sink:
+        return sink.drop()
+
+
 def delete_sources(target: SinkOptions, sources: tuple[str, ...]) -> dict[str, int]:
     """Delete all that a collection holds of some sources.
 
@@ -221,5 +242,6 @@ def _unknown(source: str, known: list[str], target: SinkOptions) -> str:
     near = get_close_matches(source, known, n=3) or known[:3]
     return (
         f"collection {target.collection!r} holds nothing of {source!r}; sources are named relative "
-        f"to the folder that was ingested, such as {', '.join(map(repr, near)) or 'none yet'}"
+        "to the folder that was ingested; "
+        + (f"it has {', '.join(map(repr, near))}" if near else "it is empty")
     )

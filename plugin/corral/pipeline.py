@@ -239,7 +239,6 @@ class Writer:
         self.report.embedded += len(records)
 
     def _finish(self, read: FileRead, tally: _Tally) -> None:
-        self.report.chunks += read.n_chunks
         self.report.reused += read.n_reused
         if read.moved:
             self._sink.set_payload(read.moved)

@@ -47,7 +47,6 @@ def plan(
 
 
 def _read(read: FileRead, tokens: int, report: Report) -> None:
-    report.chunks += read.n_chunks
     report.embedded += read.n_pending
     report.reused += read.n_reused
     report.moved += len(read.moved)

@@ -66,7 +66,8 @@ def ranking_of(
         The ranking; None where the query has no vector to search by.
 
     Raises:
-        UsageError: an option names a vector that is not there, or is out of range.
+        UsageError: an option names a vector that is not there, is out of range, or is of what is
+            not done with this collection.
     """
     _check(known, options, limit)
     chosen = [name for name in known if not options.using or name in options.using]
@@ -78,6 +79,11 @@ def ranking_of(
         if name != _LAST and _first_stage(name, wanted)
     }
     single = sum(name != _LAST and _first_stage(name, chosen) for name in chosen) == 1
+    if single and (options.weights or options.fusion != FUSIONS[0]):
+        raise UsageError(
+            f"fusion and weights are for the finds of several vectors, and here {chosen[0]} alone "
+            "finds; leave them out"
+        )
     found = _fused(parts, options, n_candidates, single=single)
     last = wanted.get(_LAST)
     return found if last is None else Nearest(vector=last, name=_LAST, among=found)

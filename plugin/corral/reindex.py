@@ -6,6 +6,7 @@ counted, and the next run goes on with the new one where it was.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
@@ -100,50 +101,48 @@ class Replacement:
                 "--collection, which will be an alias"
             )
 
-    def finish(self, report: Report, *, drop_old: bool) -> None:
+    def finish(self, report: Report, *, gone: Collection[str], drop_old: bool) -> None:
         """Put the new collection in force if it is whole.
 
         Args:
             report: of the run; is told what was done.
+            gone: sources that the new collection need not have.
             drop_old: delete what was replaced.
         """
         if not report.all_stored:
             log.warning("%s stays as it was: the new collection is not whole", self.collection)
             return
         if self.sink is not self.old:
-            expected = sum(entry.chunks for entry in report.entries)
-            found = self.sink.count()
-            if found != expected:
-                report.missing += max(0, expected - found)
-                report.surplus += max(0, found - expected)
-                log.warning(
-                    "%s stays as it was: the new collection has %d points, and the files %d "
-                    "chunks; where files are gone since it was begun, add --prune",
-                    self.collection,
-                    found,
-                    expected,
-                )
+            if not self._is_whole(report, gone):
                 return
-            lost = self._lost()
-            if lost and drop_old:
-                log.warning(
-                    "not dropped: %d sources, such as %r, are only in the old collection; give all "
-                    "PATHS it was made from, or drop it by itself: corral delete",
-                    len(lost),
-                    lost[0],
-                )
-                if self.old.is_plain and not self.old.can_set_apart:
-                    report.error = f"{self.collection} could not be replaced: {len(lost)} sources "
-                    report.error += "are only in the old collection"
-                    return
-                drop_old = False
             self.old.switch(self.key, old_key=self.old_key or self.key)
             report.switched_to = f"{self.collection}-{self.key}"
         if drop_old:
             report.dropped = self.old.drop_replaced()
 
-    def _lost(self) -> list[str]:
-        """Name what only the collection in force holds."""
-        if self.old_key is None:
-            return []
-        return sorted(set(self.old.sources()) - set(self.sink.sources()))
+    def _is_whole(self, report: Report, gone: Collection[str]) -> bool:
+        expected = sum(entry.chunks for entry in report.entries)
+        found = self.sink.count()
+        if found != expected:
+            report.missing += max(0, expected - found)
+            report.surplus += max(0, found - expected)
+            log.warning(
+                "%s stays as it was: the new collection has %d points, and the files %d chunks; "
+                "where files are gone since it was begun, add --prune",
+                self.collection,
+                found,
+                expected,
+            )
+            return False
+        old = [] if self.old_key is None else self.old.sources()
+        lost = sorted(set(old) - set(self.sink.sources()) - set(gone))
+        report.lost = len(lost)
+        if lost:
+            log.warning(
+                "%s stays as it was: %d sources, such as %r, are only in it; give all PATHS that "
+                "it was made from, and where their files are gone, add --prune",
+                self.collection,
+                len(lost),
+                lost[0],
+            )
+        return not lost

@@ -66,7 +66,6 @@ class Report:
         bytes_total: their size.
         files: how many files came to which end.
         entries: what became of each file that came to its end.
-        chunks: chunks that the files now have.
         embedded: chunks embedded and stored in this run.
         reused: chunks that were stored already, by the same settings.
         moved: reused chunks whose payload was mended.
@@ -74,7 +73,8 @@ class Report:
         pruned: sources of files that are gone, whose chunks were deleted.
         truncated: chunks of which the model read less than all.
         quarantined: chunks the model gave no usable vector for; not stored.
-        points: that the collection has after the run.
+        lost: sources that only the collection has that a reindex was to replace.
+        points: that the collection has after the run; None where they were not counted.
         points_expected: that it should have if nobody else wrote to it.
         switched_to: the collection that the given name leads to since this run; of a reindex.
         dropped: collections that were replaced and are deleted now.
@@ -100,7 +100,6 @@ class Report:
     bytes_total: int = 0
     files: Counter[FileStatus] = field(default_factory=Counter)
     entries: list[FileReport] = field(default_factory=list)
-    chunks: int = 0
     embedded: int = 0
     reused: int = 0
     moved: int = 0
@@ -108,7 +107,8 @@ class Report:
     pruned: list[str] = field(default_factory=list)
     truncated: int = 0
     quarantined: int = 0
-    points: int = 0
+    lost: int = 0
+    points: int | None = None
     points_expected: int = 0
     switched_to: str | None = None
     dropped: list[str] = field(default_factory=list)
@@ -131,6 +131,11 @@ class Report:
         self.entries.append(entry)
 
     @property
+    def chunks(self) -> int:
+        """Chunks that the files now have, those without a usable vector among them."""
+        return self.embedded + self.reused + self.quarantined
+
+    @property
     def reasons(self) -> list[tuple[str, str]]:
         """(source, reason) of each file that was skipped or failed."""
         return [(entry.source, entry.error) for entry in self.entries if entry.error is not None]
@@ -149,12 +154,13 @@ class Report:
     @property
     def failures(self) -> list[str]:
         """What keeps the run from being a success; the summary and the exit code both go by it."""
-        points = f" (it has {self.points:,} points, {self.points_expected:,} expected)"
+        points = f" (it has {self.points or 0:,} points, {self.points_expected:,} expected)"
         counted = [
             (self.files["failed"], "files failed"),
             (self.quarantined, "chunks without a usable vector"),
             (self.missing, f"chunks were acknowledged and are not in the collection{points}"),
             (self.surplus, f"points of these files are in the collection beside theirs{points}"),
+            (self.lost, "sources are only in the collection in force, which therefore stays so"),
         ]
         if self.strict:
             counted += [

@@ -142,7 +142,7 @@ class Run:
             )
             return
         for source in self.gone:
-            ids = list(self.sink.stored(source))
+            ids = list(self._stored(source))
             if not self.options.dry_run:
                 self.sink.delete(ids)
                 log.info("pruned %s: %d chunks", source, len(ids))

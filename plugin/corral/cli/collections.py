@@ -92,8 +92,9 @@ def _print_info(found: "Info") -> None:
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
 @target_options
+@click.option("--all", "whole", is_flag=True, help="Delete the collection itself.")
 @click.option("--yes", is_flag=True, help="Delete without asking first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def delete(
@@ -103,20 +104,33 @@ def delete(
     collection: str,
     tenant: str | None,
     *,
+    whole: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete what a collection holds of each SOURCE.
+    """Delete what a collection holds of each SOURCE, or with --all the collection.
 
     The next ingest of the same files brings it back.
     """
     target = target_of(path, url, collection, tenant)
+    if whole == bool(sources):
+        raise click.UsageError("give the SOURCEs to delete, or --all for the whole collection")
+    if whole and tenant is not None:
+        raise click.UsageError("--all deletes the chunks of all tenants; leave --tenant out")
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("delete asks first, and there is no terminal here; add --yes")
-        click.confirm(f"Delete all chunks of {len(sources):,} sources?", abort=True, err=True)
-    from corral.overview import delete_sources
+        what = f"collection {collection!r}" if whole else f"all chunks of {len(sources):,} sources"
+        click.confirm(f"Delete {what}?", abort=True, err=True)
+    from corral.overview import delete_collection, delete_sources
 
+    if whole:
+        name, n_points = delete_collection(target)
+        if as_json:
+            click.echo(json.dumps({"deleted": n_points, "collection": name}))
+        else:
+            click.echo(f"{name}: deleted with {n_points:,} points")
+        return
     deleted = delete_sources(target, sources)
     if as_json:
         click.echo(json.dumps({"deleted": sum(deleted.values()), "sources": deleted}))
@@ -193,8 +207,8 @@ def _print_audit(found: "Audit") -> None:
             f"{found.moved:,} moved, {found.stale:,} stale"
         ),
         "extra": (
-            f"{len(found.extra):,} sources whose files are gone; {found.foreign:,} chunks that no "
-            "ingest wrote"
+            f"{len(found.extra):,} sources without a file; {found.foreign:,} chunks that no ingest "
+            "wrote"
         ),
         "vectors": f"{len(found.flaws):,} flawed; {found.sampled:,} embedded anew{nearest}",
     }
@@ -202,7 +216,7 @@ def _print_audit(found: "Audit") -> None:
         click.echo(f"{name:<8} {row}")
     listed = [
         *(f"{source}: differs from its file" for source in found.differing),
-        *(f"{source}: its file is gone" for source in found.extra),
+        *(f"{source}: its file is gone, or left out" for source in found.extra),
         *(f"{source}: {reason}" for source, reason in found.unread),
         *(f"{flaw.source}: {flaw.vector} of {flaw.id} {flaw.fault}" for flaw in found.flaws),
     ]

@@ -267,10 +267,13 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
             "What was acknowledged is stored; run the same command again to go on from there.",
             err=True,
         )
+        report.error = report.error or "interrupted"
+        raise
+    except Exception as error:
+        report.error = report.error or str(error)
         raise
     finally:
-        if report.began:
-            _tell(report, collection, report_file, metrics_file, as_json=as_json)
+        _tell(report, collection, report_file, metrics_file, as_json=as_json)
     return 0 if report.all_stored else 1
 
 
@@ -350,13 +353,16 @@ def _tell(
     *,
     as_json: bool,
 ) -> None:
-    """Print the summary, and write the files that were asked for."""
+    """Print the summary, and write the files that were asked for.
+
+    They also tell of a run that could not begin: who watches them must not see an older success.
+    """
     from corral.cli.progress import summary_lines
     from corral.metrics import prometheus
 
     if as_json:
         click.echo(json.dumps(report.summary()))
-    else:
+    elif report.began:
         click.echo("\n".join(summary_lines(report)))
     if report_file is not None:
         _write(report_file, json.dumps(report.as_dict(), indent=1) + "\n")

@@ -40,7 +40,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--path",
             type=FilePath(),
             metavar="DIR",
-            help='A folder for the embedded Qdrant, or ":memory:".',
+            help="The embedded Qdrant's folder.",
         ),
     ):
         command = option(command)
@@ -108,7 +108,10 @@ def target_of(path: str | None, url: str | None, collection: str, tenant: str | 
     from corral_sinks import SinkOptions
 
     if (path is None) == (url is None):
-        raise click.UsageError("give --path DIR for the embedded Qdrant, or --url URL of a server")
+        both = "" if path is None else "; both were given"
+        raise click.UsageError(
+            f"give --path DIR for the embedded Qdrant, or --url URL of a server{both}"
+        )
     if tenant == "":
         raise click.UsageError("--tenant is empty; give a name")
     return SinkOptions(collection=collection, url=url, path=path, tenant=tenant)

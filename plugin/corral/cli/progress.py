@@ -134,7 +134,7 @@ def _measured(report: Report) -> dict[str, str]:
     return {
         "tokens": f"{report.tokens:,} at {report.tokens_per_second:,.0f} tokens/s",
         "points": "not counted, since the run ended early"
-        if report.error is not None
+        if report.points is None
         else f"{report.points:,} in the collection",
         "seconds": f"{report.seconds:,.1f}, {busy}",
     }

@@ -104,6 +104,8 @@ def search(  # noqa: PLR0913, PLR0917 - click passes every option
 ) -> None:
     """Print the chunks of a collection that are nearest to QUERY."""
     target = target_of(path, url, collection, tenant)
+    if not query.strip():
+        raise click.UsageError("the query is empty")
     from corral.ranking import RankingOptions
     from corral.search import search as find
 
@@ -122,8 +124,10 @@ def search(  # noqa: PLR0913, PLR0917 - click passes every option
     if as_json:
         for chunk in found:
             click.echo(json.dumps(chunk.as_dict(), ensure_ascii=False))
-    else:
+    elif found:
         _print_table(found)
+    else:
+        click.echo("nothing found", err=True)
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -90,6 +90,12 @@ class Model:
         Raises:
             GGUFError: llama.cpp cannot load it; its own words are in the message.
         """
+        if n_gpu_layers and not llama.llama_supports_gpu_offload():
+            log.warning(
+                "n_gpu_layers is %d, and this build of llama.cpp has no GPU: the CPU does it all. "
+                "docs/performance.md says how to build it for one",
+                n_gpu_layers,
+            )
         params = llama.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
         params.load_mode = llama.LLAMA_LOAD_MODE_MMAP

@@ -1,6 +1,6 @@
 """From texts to the token sequences that the model reads, cut to its limit where they must be."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -150,6 +150,11 @@ class SequenceBuilder:
 
     def _room(self, n_prefix: int) -> int:
         room = self.max_tokens - self._n_special - n_prefix
+        if room < 1 and self.max_tokens <= self._n_special:
+            raise UsageError(
+                f"the model adds {self._n_special} tokens to each text: of {self.max_tokens} "
+                f"({self.limit_source}) none is left for text. Raise that limit"
+            )
         if room < 1:
             shown = self.prefix[:_SHOWN_CHARACTERS]
             raise UsageError(
@@ -210,8 +215,9 @@ class SequenceBuilder:
 
 def _require_texts(texts: Sequence[str]) -> None:
     """Refuse one string, which is a sequence of strings too, and what is no string."""
-    if isinstance(texts, str):
-        raise UsageError("texts is a list of strings; got str in place of the list")
+    if isinstance(texts, str) or not isinstance(texts, Sized):
+        kind = type(texts).__name__
+        raise UsageError(f"texts is a list of strings; got {kind} in place of the list")
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(f"texts is a list of strings; got {type(text).__name__} in it")

@@ -8,7 +8,7 @@ import csv
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from itertools import islice
 from typing import Any, Final
@@ -41,11 +41,15 @@ class CsvReader:
         """Yield the rows; each knows the number of its line as `record`, the header being 1."""
         text = decode(file.path, file.raw).text
         csv.field_size_limit(_LONGEST_CELL)
-        rows = csv.reader(StringIO(text, newline=""), delimiter=_delimiter(text, file))
-        header = next(rows, [])
-        records = (
-            (number, _row(header, cells)) for number, cells in enumerate(rows, start=2) if cells
-        )
+        delimiter = _delimiter(text, file)
+
+        def records() -> Iterator[Record]:
+            rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
+            header = next(rows, [])
+            for number, cells in enumerate(rows, start=2):
+                if cells:
+                    yield number, _row(header, cells)
+
         return _documents(records, file, options, "csv")
 
 
@@ -60,8 +64,8 @@ class JsonReader:
         """Yield the records; each knows its number as `record`, counted from 1."""
         content = _parsed(decode(file.path, file.raw, long_lines=True).text, file.path)
         elements = content if isinstance(content, list) else [content]
-        records = ((number, _fields(element)) for number, element in enumerate(elements, start=1))
-        return _documents(records, file, options, "json")
+        records = [(number, _fields(element)) for number, element in enumerate(elements, start=1)]
+        return _documents(lambda: records, file, options, "json")
 
 
 class JsonLinesReader:
@@ -73,12 +77,13 @@ class JsonLinesReader:
 
     def read(self, file: RawFile, options: ReaderOptions) -> Iterator[Document]:
         """Yield the lines; each knows its number as `record`, counted from 1."""
-        lines = StringIO(decode(file.path, file.raw, long_lines=True).text)
-        records = (
-            (number, _fields(_parsed(line, f"line {number:,} of {file.path}")))
-            for number, line in enumerate(lines, start=1)
-            if not line.isspace()
-        )
+        text = decode(file.path, file.raw, long_lines=True).text
+
+        def records() -> Iterator[Record]:
+            for number, line in enumerate(StringIO(text), start=1):
+                if not line.isspace():
+                    yield number, _fields(_parsed(line, f"line {number:,} of {file.path}"))
+
         return _documents(records, file, options, "jsonl")
 
 
@@ -110,6 +115,21 @@ def _fields(element: object) -> Mapping[str, Any]:
 
 
 def _documents(
+    read: Callable[[], Iterable[Record]],
+    file: RawFile,
+    options: ReaderOptions,
+    format: str,  # noqa: A002
+) -> Iterator[Document]:
+    """Yield the documents once all of them have been made: a file with a bad record gives none.
+
+    So what is stored of the file before stays whole, and stands beside nothing newer.
+    """
+    for _ in _made(read(), file, options, format):
+        pass
+    yield from _made(read(), file, options, format)
+
+
+def _made(
     records: Iterable[Record],
     file: RawFile,
     options: ReaderOptions,

@@ -24,7 +24,7 @@ from corral_sinks.qdrant._sidecar import Sidecar
 from corral_sinks.qdrant._space import DELETE_BYTES, WRITE_BYTES, held_bytes, require_space
 from corral_sinks.qdrant._steps import clear, has_graph, step_of
 
-__all__ = ["SCRATCH", "EmbeddedCollection"]
+__all__ = ["SCRATCH", "EmbeddedCollection", "remove_collection"]
 
 log = logging.getLogger(__name__)
 
@@ -250,14 +250,13 @@ class EmbeddedCollection:
             finally:
                 shard.close()
 
-    def remove(self) -> None:
-        """Close and delete; a crash on the way leaves it whole or gone."""
-        self.close()
-        with mapped_errors(self.place):
-            scratch = self.folder.with_name(f"{SCRATCH}{uuid4()}")
-            self.folder.rename(scratch)
-            sync_folder(scratch.parent)
-            shutil.rmtree(scratch)
+
+def remove_collection(folder: Path) -> None:
+    """Delete one that is closed, damaged or not; a crash on the way leaves it whole or gone."""
+    scratch = folder.with_name(f"{SCRATCH}{uuid4()}")
+    folder.rename(scratch)
+    sync_folder(scratch.parent)
+    shutil.rmtree(scratch)
 
 
 def _loaded(folder: Path, place: Place) -> qe.EdgeShard:

@@ -67,9 +67,12 @@ def _condition(text: str, kind_of: Callable[[str], str]) -> models.Condition:
 def _json(text: str) -> models.Filter:
     try:
         return models.Filter.model_validate(json.loads(text))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise SinkError(f"{text!r} is no filter of Qdrant's: {where}: {fault['msg']}.") from error
     except ValueError as error:
-        reason = " ".join(str(error).split())[:300]
-        raise SinkError(f"{text!r} is no filter in Qdrant's JSON: {reason}.") from error
+        raise SinkError(f"{text!r} is no JSON: {error}.") from error
 
 
 def _equal(field: str, kind: str, value: str) -> models.FieldCondition:

@@ -119,6 +119,10 @@ def _mapped(error: Exception, place: Place) -> SinkError:
             mapped = _from_transport(error, place)
         case grpc.RpcError():
             mapped = _from_grpc(error, place)
+        case json.JSONDecodeError():
+            mapped = SinkError(
+                f"{place.name} did not answer as Qdrant does: no JSON. Is the address right?"
+            )
     return mapped
 
 

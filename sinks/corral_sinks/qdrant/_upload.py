@@ -105,8 +105,9 @@ def retried(call: Callable[[int], _T], *, limits: Limits, seconds: float) -> _T:
             tries += 1
             spent = time.monotonic() - start
             if spent + wait > seconds:
+                n_tries = "1 try" if tries == 1 else f"{tries} tries"
                 raise SinkUnavailableError(
-                    f"{error} Given up after {tries} tries in {spent:.1f} s (limit {seconds:g} s)."
+                    f"{error} Given up after {n_tries} in {spent:.1f} s (limit {seconds:g} s)."
                 ) from error
             _log.warning("%s Trying again in %.1f s.", error, wait)
             time.sleep(wait)

@@ -18,7 +18,7 @@ from corral_sinks._files import collection_name as checked_name
 from corral_sinks._files import sync_folder
 from corral_sinks._lock import OwnerLock
 from corral_sinks.qdrant._aliases import ALIASES, Aliases
-from corral_sinks.qdrant._collection import SCRATCH, EmbeddedCollection
+from corral_sinks.qdrant._collection import SCRATCH, EmbeddedCollection, remove_collection
 from corral_sinks.qdrant._errors import Place, mapped_errors
 from corral_sinks.qdrant._filters import edge_filter
 from corral_sinks.qdrant._params import index_params
@@ -125,15 +125,16 @@ class EmbeddedQdrant:
     def get_collections(self) -> models.CollectionsResponse:
         """Name the folder's collections."""
         self._refuse_closed()
-        with mapped_errors(self._place):
-            found = sorted(file.parent.name for file in self._root.glob(f"*/{SIDECAR}"))
         return models.CollectionsResponse(
-            collections=[
-                models.CollectionDescription(name=name)
-                for name in found
-                if not name.startswith(SCRATCH)
-            ]
+            collections=[models.CollectionDescription(name=name) for name in self._names()]
         )
+
+    def _names(self) -> list[str]:
+        """Name the collections, those too that lost their sidecar."""
+        with mapped_errors(self._place):
+            parts = [*self._root.glob(f"*/{SIDECAR}"), *self._root.glob("*/segments")]
+        names = {part.parent.name for part in parts}
+        return sorted(name for name in names if not name.startswith(SCRATCH))
 
     def get_collection(self, collection_name: str) -> models.CollectionInfo:
         """Describe a collection: vectors, indexes, metadata, counts."""
@@ -191,13 +192,14 @@ class EmbeddedQdrant:
         _refuse_options("delete_collection", options)
         with self._guard:
             self._refuse_closed()
-            if not (self._root / checked_name(collection_name)).is_dir():
+            name = checked_name(collection_name)
+            if name not in self._names():
                 return False
-            name = collection_name
-            found = self._open.pop(name, None) or EmbeddedCollection(self._root / name)
+            if (opened := self._open.pop(name, None)) is not None:
+                opened.close()
             with mapped_errors(self._place):
                 self._aliases.forget(name)
-            found.remove()
+                remove_collection(self._root / name)
         return True
 
     def get_aliases(self) -> models.CollectionsAliasesResponse:

@@ -266,6 +266,29 @@ class QdrantSink:
             self._call(lambda seconds, name=name: client.delete_collection(name, timeout=seconds))  # type: ignore[misc]
         return names
 
+    def drop(self) -> tuple[str, int]:
+        """Delete the collection, and every alias of it.
+
+        Returns:
+            Its own name, to which an alias may have led, and the points that it had; none are
+            counted of one that is damaged.
+
+        Raises:
+            SinkError: there is none.
+        """
+        client, name = self.client, self._behind() or self._name
+        if name not in self.names():
+            raise SinkError(f"there is no collection {self._name!r} at {self._place.name}.")
+        try:
+            n_points = self.count()
+        except SinkUnavailableError:
+            raise
+        except SinkError:
+            n_points = 0
+        self._call(lambda seconds: client.delete_collection(name, timeout=seconds))
+        self._schema = None
+        return name, n_points
+
     def index(self, field: str, kind: str) -> None:
         """Index a payload field; the same again is harmless.
 
