@@ -662,6 +662,10 @@ def test_a_copied_collection_is_searched_and_the_command_line_moves_it(
     assert out.endswith("again.jsonl, 2 of them from before\n")
     code, out, _ = call("import", file, *ends[:2], "--collection", "third")
     assert "5 written" in out
+    assert "not among these records" not in out
+    assert call("delete", "wool.txt", "--yes", *ends[2:])[0] == 0
+    code, out, _ = call("copy", *ends, "--back", "--to", "third")
+    assert "the collection has 5 points\n1 of its points are not among these records" in out
 
 
 def test_progress_is_told_now_and_then(monkeypatch, capsys):

@@ -152,3 +152,9 @@ def _tell(moved: "Moved", as_json: bool) -> None:  # noqa: FBT001 - of the flag
             f"{moved.records:,} records: {moved.written:,} written, {moved.present:,} there "
             f"already; the collection has {moved.points:,} points"
         )
+        others = moved.points - moved.records
+        if others > 0:
+            click.echo(
+                f"{others:,} of its points are not among these records: what it held before stays, "
+                "other versions of the same sources too"
+            )
