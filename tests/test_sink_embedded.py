@@ -504,6 +504,12 @@ def test_a_batch_operation_it_has_not_is_refused(client):
         client.batch_update_points("docs", [nowhere])
 
 
+def test_records_whose_ids_are_numbers_are_read_from_any_of_them_on(client, tmp_path):
+    client.upsert("docs", [point(number) for number in (9, 10, 11)])
+    sink = QdrantSink(SinkOptions(collection="docs", path=str(tmp_path / "db")), client=client)
+    assert [one.id for one in sink.records(after="9")] == ["10", "11"]
+
+
 def test_many_threads_write_and_read_without_loss(client):
     def work(thread):
         for batch in range(10):

@@ -176,6 +176,13 @@ def test_a_write_may_take_longer_than_a_reading_may(server, sink, monkeypatch):
     assert sink.count() == 3
 
 
+def test_records_are_read_from_any_of_them_on(sink):
+    sink.upsert(records(5))
+    ids = [one.id for one in sink.records(vectors=False)]
+    assert [one.id for one in sink.records(after=ids[2])] == ids[3:]
+    assert list(sink.records(after=ids[-1])) == []
+
+
 def test_reading_deleting_and_changing_are_retried_too(server, sink):
     sink.upsert(records(3))
     for method in ("Scroll", "Count", "Delete", "UpdateBatch", "Query"):

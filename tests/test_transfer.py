@@ -273,6 +273,20 @@ def test_an_export_that_broke_off_goes_on_and_is_as_one_that_did_not(
     assert not unfinished(file).exists()
 
 
+def test_an_export_of_a_tenant_of_a_server_goes_on_too(server, tmp_path):
+    everyone = SinkOptions(collection="shared", url=server.url)
+    with closing(QdrantSink(everyone)) as sink:
+        sink.create(replace(SCHEMA, tenants=True))
+        sink.upsert([of_tenant(number, "anna" if number % 2 else "ben") for number in range(20)])
+    anna = replace(everyone, tenant="anna")
+    file = tmp_path / "anna.jsonl"
+    break_off(anna, file, 4)
+    assert export(anna, file, tell=ignore) == Exported(10, 4)
+    with read_jsonl(file) as (_, records, _):
+        found = [one.id for one in records]
+    assert found == sorted(of_tenant(number, "anna").id for number in range(1, 20, 2))
+
+
 @pytest.mark.parametrize("cut", [1, 2, 700])
 def test_a_record_that_was_not_written_whole_is_cut_off_and_read_again(
     folder, tmp_path, whole, cut

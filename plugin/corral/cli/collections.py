@@ -69,7 +69,8 @@ def info(
 
 def _print_info(found: "Info") -> None:
     disk = "" if found.disk_bytes is None else f", {found.disk_bytes:,} on disk"
-    graph = f"{found.index['indexed_vectors']:,} vectors indexed"
+    sparse = " (sparse ones always are)" if found.fingerprint.get("sparse") else ""
+    graph = f"{found.index['indexed_vectors']:,} vectors indexed{sparse}"
     payload = ", ".join(f"{name} ({kind})" for name, kind in found.index["payload"].items())
     rows = {
         "model": found.model,
