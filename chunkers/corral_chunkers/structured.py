@@ -16,7 +16,7 @@ from corral_chunkers.places import Places
 
 __all__ = ["StructuredChunker"]
 
-_ALGORITHM: Final = 1
+_ALGORITHM: Final = 2
 """Changes whenever all of these chunkers cut elsewhere by the same settings."""
 
 _BLOCK_CHARACTERS: Final = 32_768
