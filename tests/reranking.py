@@ -1,21 +1,16 @@
 """What tests of reranking share."""
 
-import io
-import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral import GGUFReranker
-from corral.cli import main
 
-__all__ = ["Done", "corral", "documents_of", "laid_out", "reranker"]
+__all__ = ["documents_of", "laid_out", "reranker"]
 
 WORDS = "the fish of harbour and to in query document fishing sea boat".split()  # noqa: SIM905
 
@@ -39,28 +34,3 @@ def documents_of(*n_words: int, seed: int = 0) -> list[str]:
 def laid_out(model: GGUFReranker, query: str, documents: list[str]) -> list[NDArray[np.int32]]:
     """Give the token ids that the model reads."""
     return [pair.ids for pair in model._parts.layout.build(query, documents)]
-
-
-@dataclass(frozen=True)
-class Done:
-    """A command that was run."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def corral(*arguments: Any, stdin: str = "") -> Done:
-    """Run `corral` in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    code: Any = None
-    with (
-        redirect_stdout(out),
-        redirect_stderr(err),
-        mock.patch.object(sys, "stdin", io.StringIO(stdin)),
-    ):
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code
-    return Done(code, out.getvalue(), err.getvalue())

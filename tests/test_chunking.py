@@ -217,7 +217,7 @@ def target(tmp_path):
 
 
 def run(folder, target, **options):
-    settings = {"model": str(BERT.path), "chunk_size": 60, **options}
+    settings = {"model": str(BERT.path), "chunk_size": 60, "isolate": False, **options}
     return ingest(
         IngestOptions(paths=[folder], target=target, **settings), progress=lambda *_, **__: None
     )

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import tiny_models
+from commands import corral
 from qdrant_stand_in import QdrantStandIn
 
 from corral.cli import progress
@@ -27,11 +28,12 @@ client.close()
 """
 
 
-def corral(*arguments, command=("-m", "corral.cli"), **options):
-    given = options if "input" in options else {"stdin": subprocess.DEVNULL, **options}
+def corral_alone(*arguments, command=("-m", "corral.cli"), **options):
+    """Run `corral`, or a script, in a process of its own."""
     return subprocess.run(
         [sys.executable, *command, *map(str, arguments)],
-        capture_output=True, text=True, timeout=120, check=False, **given,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+        **options,
     )  # fmt: skip
 
 
@@ -126,7 +128,7 @@ def test_a_file_that_failed_gives_exit_1(folder, store, tmp_path):
         "files.read_bytes = failing\n"
         "ingest_main()\n"
     )
-    done = corral(folder, *store, "--model", BERT.path, command=(script,))
+    done = corral_alone(folder, *store, "--model", BERT.path, command=(script,))
     assert done.returncode == 1
     assert "2 failed" in done.stdout
     assert "Permission denied" in done.stdout
@@ -254,7 +256,7 @@ def test_a_report_that_could_not_be_written_in_the_end_is_exit_1(folder, store, 
         "ingest_main()\n"
     )
     arguments = (*store, "--model", BERT.path, "--report", tmp_path / "out.json")
-    done = corral(folder, *arguments, command=(script,))
+    done = corral_alone(folder, *arguments, command=(script,))
     assert done.returncode == 1
     assert "2 stored" in done.stdout
     assert "out.json cannot be written: No space left on device" in done.stderr
@@ -284,9 +286,11 @@ def test_a_server_is_written_to_and_searched_and_its_key_is_never_shown(folder, 
     with QdrantStandIn(tmp_path / "server", api_key="s3cret") as server:
         store = ("--url", server.url, "--collection", "docs")
         keyed = {**os.environ, "QDRANT_API_KEY": "s3cret"}
-        done = corral("ingest", folder, *store, "--model", BERT.path, "-vv", env=keyed)
-        found = corral("search", "rain", *store, "--json", env=keyed)
-        refused = corral("search", "rain", *store, env={**os.environ, "QDRANT_API_KEY": "wr0ng"})
+        done = corral_alone("ingest", folder, *store, "--model", BERT.path, "-vv", env=keyed)
+        found = corral_alone("search", "rain", *store, "--json", env=keyed)
+        refused = corral_alone(
+            "search", "rain", *store, env={**os.environ, "QDRANT_API_KEY": "wr0ng"}
+        )
     assert done.returncode == 0
     assert len(found.stdout.splitlines()) == 2
     assert refused.returncode == 2
@@ -315,7 +319,7 @@ def test_a_store_that_fails_on_the_way_gives_exit_1_and_says_what_is_stored(fold
             "ingest_main()\n"
         )
         store = ("--url", server.url, "--collection", "docs")
-        done = corral(folder, *store, "--model", BERT.path, command=(script,))
+        done = corral_alone(folder, *store, "--model", BERT.path, command=(script,))
     assert done.returncode == 1
     assert "error: the disk is full" in done.stderr
     assert re.search(r"(18|64) chunks are stored; run the same command again", done.stderr)
@@ -325,7 +329,7 @@ def test_a_store_that_fails_on_the_way_gives_exit_1_and_says_what_is_stored(fold
 @pytest.mark.parametrize("key", ["S3CRETKEY\r", "S3CRET\nKEY", "S3CRÉT"])
 def test_a_key_that_no_header_can_carry_is_refused_unseen(folder, key):
     store = ("--url", "http://127.0.0.1:9", "--collection", "docs")
-    done = corral(
+    done = corral_alone(
         "ingest", folder, *store, "--model", BERT.path, env={**os.environ, "QDRANT_API_KEY": key}
     )
     assert done.returncode == 2
@@ -336,13 +340,13 @@ def test_a_key_that_no_header_can_carry_is_refused_unseen(folder, key):
 def test_a_terminal_that_knows_only_ascii_gets_escapes_and_warnings_are_plain(folder, store):
     (folder / "wool.txt").write_text("羊毛 は暖かい")
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = corral(
+    done = corral_alone(
         "ingest", folder, *store, "--model", BERT.path, "--pooling-type", "cls", env=plain
     )
     assert done.returncode == 0
     assert done.stderr.startswith("warning: pooling_type cls overrides mean")
     assert ".py" not in done.stderr
-    found = corral("search", "羊毛", *store, env=plain)
+    found = corral_alone("search", "羊毛", *store, env=plain)
     assert found.returncode == 0
     assert "\\u7f8a" in found.stdout
 

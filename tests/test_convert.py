@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tiny_folders
+from commands import corral
 from golden import folder as golden
-from reranking import corral, laid_out
+from reranking import laid_out
 from tiny_folders import EMBEDDING, KINDS, PAIRS, RERANKING, TEXTS
 
 from corral import GGUFEmbeddings, GGUFReranker

@@ -35,7 +35,11 @@ def imports():
 def ingested(sparse=None, **place):
     """Ingest the documents of the examples by the built-in model."""
     options = IngestOptions(
-        paths=[EXAMPLES / "docs"], target=SinkOptions(**place), model="minilm", sparse=sparse
+        paths=[EXAMPLES / "docs"],
+        target=SinkOptions(**place),
+        model="minilm",
+        sparse=sparse,
+        isolate=False,
     )
     ingest(options, progress=lambda *_, **__: None)
 

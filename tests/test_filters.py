@@ -294,6 +294,7 @@ def place(tmp_path_factory):
         model=str(BERT.path),
         model_options={"query_prefix": "find: "},
         chunk_size=40,
+        isolate=False,
         prune=True,
     )
     report = ingest(options, progress=lambda *_, **__: None)

@@ -781,7 +781,7 @@ def test_what_was_counted_is_told_where_the_run_ends_early(folder, target, monke
 
 
 def test_metrics_are_written_as_prometheus_reads_them():
-    report = Report(embedded=3, chunks=5, reused=2, tokens=70, seconds=2.0)
+    report = Report(embedded=3, points=5, reused=2, tokens=70, seconds=2.0)
     report.add(FileReport(source="a", status="stored", chunks=5))
     text = prometheus(report, collection='do"c\\s', finished_at=1.5)
     lines = [line for line in text.splitlines() if not line.startswith("#")]

@@ -30,7 +30,11 @@ def folder(tmp_path):
 @pytest.fixture(params=["qdrant", "jsonl", "server"])
 def run(request, tmp_path, folder):
     """An ingest of the folder into one of the stores; further options go to it."""
-    settings = {"sink": "qdrant", "target": SinkOptions(collection="c", path=str(tmp_path / "db"))}
+    settings = {
+        "isolate": False,
+        "sink": "qdrant",
+        "target": SinkOptions(collection="c", path=str(tmp_path / "db")),
+    }
     server = None
     if request.param == "jsonl":
         settings["sink"] = "jsonl"
@@ -55,6 +59,7 @@ def run_embedded(tmp_path, folder):
 
     def run(**options):
         fixed = {"paths": [folder], "model": str(BERT.path), "chunk_size": 40, "target": target}
+        fixed["isolate"] = False
         return ingest(IngestOptions(**{**fixed, **options}), progress=lambda *_, **__: None)
 
     def metadata():

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_models
-from reranking import corral, documents_of, reranker
+from commands import corral
+from reranking import documents_of, reranker
 
 from corral.errors import PoolingError, UsageError
 from corral.search import search

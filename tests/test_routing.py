@@ -37,7 +37,7 @@ def target(tmp_path):
 
 
 def run(folder, target, **options):
-    settings = {"model": str(NEAR.path), "long_model": str(FAR.path), **options}
+    settings = {"model": str(NEAR.path), "long_model": str(FAR.path), "isolate": False, **options}
     return ingest(
         IngestOptions(paths=[folder], target=target, **settings), progress=lambda *_, **__: None
     )

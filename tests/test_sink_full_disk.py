@@ -132,6 +132,7 @@ def test_an_ingest_on_a_disk_that_fills_up_ends_and_the_next_one_goes_on(tmp_pat
         target=SinkOptions(collection="docs", path=str(tmp_path / "db")),
         model=str(tiny_models.bert().path),
         chunk_size=32,
+        isolate=False,
     )
     frees = iter([*[1000 * MIB] * 4, *[10 * MIB] * 9999])
     with monkeypatch.context() as patched:
