@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from corral.cli.options import CONTEXT_SETTINGS, FilePath, chunk_options
+from corral.cli.starting import imports
 
 if TYPE_CHECKING:
     from corral_chunkers import Chunk
@@ -41,9 +42,10 @@ def chunk(
     as_json: bool,
 ) -> None:
     """Print the chunks of FILE, as an ingest would make them."""
-    from corral.chunking import make_chunker
-    from corral.embeddings import GGUFEmbeddings
-    from corral.readers.files import Readers
+    with imports():
+        from corral.chunking import make_chunker
+        from corral.embeddings import GGUFEmbeddings
+        from corral.readers.files import Readers
 
     with GGUFEmbeddings(model) as embeddings:
         made = make_chunker(

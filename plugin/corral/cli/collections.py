@@ -15,6 +15,7 @@ from corral.cli.options import (
     target_options,
 )
 from corral.cli.reading import reader_options, reading_of, selection_options
+from corral.cli.starting import imports
 
 if TYPE_CHECKING:
     from corral.audit import Audit
@@ -33,7 +34,8 @@ def collections(path: str | None, url: str | None, *, as_json: bool) -> int:
     target_of(path, url, "")
     from dataclasses import asdict
 
-    from corral.overview import collections as listed
+    with imports():
+        from corral.overview import collections as listed
 
     entries = listed(url=url, path=path)
     for entry in entries:
@@ -58,7 +60,8 @@ def info(
 ) -> None:
     """Tell what is in a collection and how it was made."""
     target = target_of(path, url, collection, tenant)
-    from corral.overview import info as look
+    with imports():
+        from corral.overview import info as look
 
     found = look(target)
     if as_json:
@@ -123,7 +126,8 @@ def delete(
             raise click.UsageError("delete asks first, and there is no terminal here; add --yes")
         what = f"collection {collection!r}" if whole else f"all chunks of {len(sources):,} sources"
         click.confirm(f"Delete {what}?", abort=True, err=True)
-    from corral.overview import delete_collection, delete_sources
+    with imports():
+        from corral.overview import delete_collection, delete_sources
 
     if whole:
         name, n_points = delete_collection(target)
@@ -176,8 +180,9 @@ def verify(  # noqa: PLR0913, PLR0917 - click passes every option
     PATHS are those of the ingest. Nothing is written; the exit code is 1 where something is amiss.
     """
     target = target_of(path, url, collection, tenant)
-    from corral.audit import audit
-    from corral.cli.progress import watch
+    with imports():
+        from corral.audit import audit
+        from corral.cli.progress import watch
 
     with watch(sys.stderr) as progress:
         found = audit(

@@ -20,6 +20,7 @@ from corral.cli.options import (
     target_options,
 )
 from corral.cli.reading import reader_options, reading_of, selection_options
+from corral.cli.starting import imports
 
 if TYPE_CHECKING:
     from corral.report import Report
@@ -225,10 +226,11 @@ def ingest(  # noqa: PLR0913, PLR0917 - click passes every option
         logging.getLogger().setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
     for name in ("sink", "_indexing"):  # how far the index is, which may take long
         logging.getLogger(f"corral_sinks.qdrant.{name}").setLevel(logging.INFO)
-    from corral.cli.progress import watch
-    from corral.ingest import IngestOptions
-    from corral.ingest import ingest as run
-    from corral.report import Report
+    with imports():
+        from corral.cli.progress import watch
+        from corral.ingest import IngestOptions
+        from corral.ingest import ingest as run
+        from corral.report import Report
 
     options = IngestOptions(
         **reading,

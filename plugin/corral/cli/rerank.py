@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from corral.cli.options import CONTEXT_SETTINGS
+from corral.cli.starting import imports
 
 __all__ = ["rerank"]
 
@@ -45,7 +46,8 @@ def rerank(
     """
     from langchain_core.documents import Document
 
-    from corral.reranker import GGUFReranker
+    with imports():
+        from corral.reranker import GGUFReranker
 
     documents = [Document(text, metadata={"source": name}) for name, text in _read(files)]
     with GGUFReranker(

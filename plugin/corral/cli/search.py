@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from corral.cli.options import CONTEXT_SETTINGS, given, target_of, target_options
+from corral.cli.starting import imports
 
 __all__ = ["search"]
 
@@ -106,8 +107,9 @@ def search(  # noqa: PLR0913, PLR0917 - click passes every option
     target = target_of(path, url, collection, tenant)
     if not query.strip():
         raise click.UsageError("the query is empty")
-    from corral.ranking import RankingOptions
-    from corral.search import search as find
+    with imports():
+        from corral.ranking import RankingOptions
+        from corral.search import search as find
 
     found = find(
         query,

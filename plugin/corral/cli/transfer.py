@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from corral.cli.options import CONTEXT_SETTINGS, FilePath, target_of, target_options
+from corral.cli.starting import imports
 
 if TYPE_CHECKING:
     from corral.transfer import Moved
@@ -45,7 +46,8 @@ def copy(
     server = target_of(None, url, collection, tenant)
     from dataclasses import replace
 
-    from corral.transfer import copy as run
+    with imports():
+        from corral.transfer import copy as run
 
     source, target = (server, folder) if back else (folder, server)
     target = replace(target, collection=to or collection)
@@ -74,7 +76,8 @@ def export(
     target = target_of(path, url, collection, tenant)
     from dataclasses import asdict
 
-    from corral.transfer import export as run
+    with imports():
+        from corral.transfer import export as run
 
     with _resumable():
         found = run(target, file, tell=_progress())
@@ -101,7 +104,8 @@ def import_(
     What is there already is not written again.
     """
     target = target_of(path, url, collection, tenant)
-    from corral.transfer import restore
+    with imports():
+        from corral.transfer import restore
 
     with _resumable():
         moved = restore(file, target, tell=_progress(), tell_building=_building())
