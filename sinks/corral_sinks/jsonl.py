@@ -32,7 +32,7 @@ from corral_sinks._checks import check_payload, check_record, file_of
 from corral_sinks._files import collection_name, reading, sync_folder, writing
 from corral_sinks._lock import OwnerLock
 from corral_sinks._schemas import record_from, schema_from
-from corral_sinks.unfinished import Folder, IsStill
+from corral_sinks.unfinished import IsStill, Unfinished
 
 __all__ = ["JsonlSink", "UnfinishedJsonl", "read_jsonl"]
 
@@ -281,29 +281,17 @@ class JsonlSink:
                 self._lock.release()
 
 
-class UnfinishedJsonl:
+class UnfinishedJsonl(Unfinished):
     """A file of the sink's form that is being written: its lines, as far as they came.
 
     A line is the file system's when `write` returns.
-
-    Args:
-        file: that is to be.
-        schema: of its records.
-
-    Raises:
-        SinkUnavailableError: another process writes it.
-        SinkError: it cannot be written.
     """
 
     def __init__(self, file: Path, schema: Schema) -> None:
         """Open what is there."""
-        self.n_records = 0
-        self.last: str | None = None
-        self._file = file
-        self._schema = schema
         self._head = _line({**_header(schema), "records": _MOST_RECORDS})
+        super().__init__(file, schema)
         with writing(file):
-            self.folder = Folder(file)
             self._lines = self.folder.path / "lines"
             self._lines.touch()
             self._handle = self._lines.open("r+b")

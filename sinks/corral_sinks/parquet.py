@@ -18,7 +18,7 @@ from corral_sinks import Record, Schema, SinkError, SparseVector, Vector
 from corral_sinks._checks import check_record
 from corral_sinks._files import reading, whole_file, writing
 from corral_sinks._schemas import record_from, schema_from
-from corral_sinks.unfinished import Folder, IsStill
+from corral_sinks.unfinished import IsStill, Unfinished
 
 try:
     import pyarrow as pa
@@ -36,31 +36,18 @@ _ROWS: Final = 1024
 _COMPRESSION: Final = "zstd"
 
 
-class UnfinishedParquet:
+class UnfinishedParquet(Unfinished):
     """A Parquet file that is being written: its row groups, each a file by itself.
 
     Up to 1,024 records are in memory; what ends the process without a word takes them along.
-
-    Args:
-        file: that is to be.
-        schema: of its records.
-
-    Raises:
-        SinkUnavailableError: another process writes it.
-        SinkError: it cannot be written.
     """
 
     def __init__(self, file: Path, schema: Schema) -> None:
-        """Look where it is."""
-        self.n_records = 0
-        self.last: str | None = None
-        self._file = file
-        self._schema = schema
+        """Begin with no row group."""
         self._columns = _columns(schema)
+        super().__init__(file, schema)
         self._n_groups = 0
         self._rows: list[Mapping[str, Any]] = []
-        with writing(file):
-            self.folder = Folder(file)
 
     def resume(self, is_still: IsStill) -> None:
         """Keep all row groups up to the first that is not whole, or not as it was."""

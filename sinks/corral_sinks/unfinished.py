@@ -4,12 +4,13 @@ It stands in a hidden folder beside the file until that is whole; one process at
 """
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from corral_sinks import JSON, Record
-from corral_sinks._files import sync_folder
+from corral_sinks import JSON, Record, Schema
+from corral_sinks._files import sync_folder, writing
 from corral_sinks._lock import OwnerLock
 
 __all__ = ["Folder", "IsStill", "Unfinished"]
@@ -61,23 +62,37 @@ class Folder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-class Unfinished(Protocol):
+class Unfinished(ABC):
     """A file that is being written, record by record.
 
     Law: whatever ends the process, what `write` took is whole or cut off by the next `resume`, but
     for what the form holds in memory; the file has its name only once `finish` returns, and is then
     the same, byte by byte, however many runs it took. Only SinkError is raised.
+
+    Args:
+        file: that is to be.
+        schema: of its records.
+
+    Attributes:
+        folder: holds it meanwhile.
+        n_records: that it has.
+        last: id of the last one; None where there is none.
+
+    Raises:
+        SinkUnavailableError: another process writes it.
+        SinkError: it cannot be written.
     """
 
-    folder: Folder
-    """Holds it meanwhile."""
+    def __init__(self, file: Path, schema: Schema) -> None:
+        """Own the folder."""
+        self.n_records = 0
+        self.last: str | None = None
+        self._file = file
+        self._schema = schema
+        with writing(file):
+            self.folder = Folder(file)
 
-    n_records: int
-    """That it has."""
-
-    last: str | None
-    """Id of the last one."""
-
+    @abstractmethod
     def resume(self, is_still: IsStill) -> None:
         """Keep of what an earlier run left all up to the first record that is not as it was.
 
@@ -87,24 +102,23 @@ class Unfinished(Protocol):
         Raises:
             SinkError: it cannot be read or cut.
         """
-        ...
 
+    @abstractmethod
     def write(self, record: Record) -> None:
         """Add a record.
 
         Raises:
             SinkError: it does not fit the schema, or cannot be written.
         """
-        ...
 
+    @abstractmethod
     def finish(self) -> None:
         """Let the file have its name.
 
         Raises:
             SinkError: it cannot be written.
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of it; what was written stays for the next run, unless that is nothing."""
-        ...
