@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -173,8 +174,8 @@ class _Spoiled(_llama.Context):
     spoiled_length = 17
     still_bad_when_alone = False
 
-    def decode(self, tokens, positions, sequences):
-        super().decode(tokens, positions, sequences)
+    def decode(self, tokens, positions, sequences, **options):
+        super().decode(tokens, positions, sequences, **options)
         self._lengths = np.bincount(sequences)
 
     def pooled_row(self, sequence):
@@ -215,9 +216,10 @@ class _Wedged(_llama.Context):
 
     is_wedged = False
 
-    def decode(self, tokens, positions, sequences):
-        super().decode(tokens, positions, sequences)
-        self.is_wedged |= 17 in np.bincount(sequences)
+    def decode(self, tokens, positions, sequences, **options):
+        super().decode(tokens, positions, sequences, **options)
+        ends = positions[np.flatnonzero(np.diff(sequences, append=-1))]
+        self.is_wedged |= 17 - 1 in ends
 
     def pooled_row(self, sequence):
         return super().pooled_row(sequence) * (np.nan if self.is_wedged else 1)
@@ -237,6 +239,60 @@ def test_a_context_that_gives_nothing_but_nan_any_more_is_not_used_again(model, 
     np.testing.assert_allclose(result.rows[2], expected[2], atol=1e-3)
     assert after.defects == {}
     np.testing.assert_allclose(after.rows, expected_others, atol=1e-3)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Tokens of each decode so far, and whether rows were wanted of it."""
+    seen = []
+    decode = _llama.Context.decode
+
+    def seeing(context, tokens, *others, wants_rows):
+        seen.append((len(tokens), wants_rows))
+        decode(context, tokens, *others, wants_rows=wants_rows)
+
+    monkeypatch.setattr(_llama.Context, "decode", seeing)
+    return seen
+
+
+QWEN3_RANK = tiny_models.qwen3(pooling="rank")
+
+
+@pytest.mark.parametrize("n_prefix", [0, 70])
+@pytest.mark.parametrize("pooling", [PoolingType.LAST, PoolingType.RANK])
+def test_rows_of_a_few_last_tokens_are_those_of_one_pass(pooling, n_prefix, decoded):
+    model = QWEN3_RANK if pooling is PoolingType.RANK else QWEN3
+    begin = model.random_ids(n_prefix, seed=99)
+    several = [np.concatenate([begin, ids]) for ids in sequences(model, *[90] * 20, 400, 3)]
+    with engine(model, pooling, n_contexts=1, n_ubatch=200) as opened:
+        rows = opened.run(several).rows
+        of_tails = list(decoded)
+        decoded.clear()
+        sizes = opened._shared.sizes
+        opened._shared.sizes = replace(sizes, limits=replace(sizes.limits, tails=False))
+        np.testing.assert_allclose(rows, opened.run(several).rows, atol=1e-4)
+    n_tokens = sum(map(len, several)) - n_prefix * (len(several) - 1)
+    assert sum(n for n, _ in of_tails) == n_tokens
+    assert sum(n for n, wanted in of_tails if wanted) <= 64 + len(several)
+    assert sum(n for n, wanted in decoded if wanted) > 0.7 * n_tokens
+
+
+@pytest.mark.parametrize("pooling", [PoolingType.MEAN, PoolingType.NONE])
+def test_where_every_token_counts_rows_are_wanted_of_every_decode(pooling, decoded):
+    with engine(QWEN3, pooling, n_ubatch=200) as opened:
+        opened.run(sequences(QWEN3, *[90] * 20, 400))
+    assert all(wanted for _, wanted in decoded)
+
+
+def test_a_decode_without_rows_has_none():
+    model = _llama.Model(QWEN3.path)
+    context = _llama.Context(model, _llama.ContextParams(pooling_type=PoolingType.LAST))
+    zeros, positions = np.zeros(3, np.int32), np.arange(3, dtype=np.int32)
+    context.decode(zeros, positions, zeros, wants_rows=False)
+    with pytest.raises(EngineError, match="no row number 0"):
+        context.pooled_row(0)
+    context.close()
+    model.close()
 
 
 def test_what_llama_cpp_cannot_load_is_refused_with_its_words(tmp_path):

@@ -1,12 +1,14 @@
 """The engine's decisions: pooling, splitting, packing, normalising. No llama.cpp in here."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from corral.engine.batching import Job, common_prefix, plan_jobs
+from corral.engine.batching import Job, Limits, common_prefix, plan_jobs
 from corral.engine.options import EngineOptions, Sizes
 from corral.engine.pooling import PoolingType, SplitRule, combine, split_rule
 from corral.engine.vectors import defect, finish, normalize, parse_norm, sound
@@ -62,44 +64,109 @@ def tokens_of(job: Job) -> int:
     return sum(len(part) for decode in job.decodes for part in decode)
 
 
-@given(
-    lengths=st.lists(st.integers(1, 300), max_size=60),
+def limits(**given):
+    return Limits(**{"pack_tokens": 100, "n_ubatch": 100, "n_seq_max": 9, **given})
+
+
+LENGTHS = st.lists(st.integers(1, 300), max_size=60)
+LIMITS = st.builds(
+    Limits,
     pack_tokens=st.integers(1, 128),
     n_ubatch=st.integers(1, 128),
     n_seq_max=st.integers(1, 8),
-    n_prefix=st.integers(0, 20),
+    n_contexts=st.integers(1, 4),
+    full_tokens=st.integers(1, 64),
+    fills_up=st.booleans(),
+    tails=st.booleans(),
+    job_tokens=st.integers(1, 1000),
 )
-def test_jobs_hold_every_token_once_and_keep_the_limits(
-    lengths, pack_tokens, n_ubatch, n_seq_max, n_prefix
-):
+
+
+@given(LENGTHS, LIMITS, st.integers(0, 20))
+def test_jobs_hold_every_token_once_and_keep_the_limits(lengths, limits, n_prefix):
     n_tokens = {index: n_prefix + length for index, length in enumerate(lengths)}
-    jobs = list(
-        plan_jobs(
-            n_tokens,
-            pack_tokens=pack_tokens,
-            n_ubatch=n_ubatch,
-            n_seq_max=n_seq_max,
-            n_prefix=n_prefix,
-        )
-    )
+    jobs = plan_jobs(n_tokens, limits, n_prefix)
     seen = dict.fromkeys(n_tokens, n_prefix)
     for job in jobs:
         assert job.n_prefix == n_prefix
-        assert job.widest <= n_ubatch
+        assert job.widest <= limits.n_ubatch
         assert job.n_cells == n_prefix + tokens_of(job)
+        assert len(job.indexes) <= limits.n_seq_max
         for decode in job.decodes:
-            assert len(decode) <= n_seq_max
-            assert len(decode) == 1 or sum(map(len, decode)) <= pack_tokens
+            assert len(decode) == 1 or sum(map(len, decode)) <= limits.pack_tokens
             for part in decode:
                 assert part.start == seen[part.index]
                 seen[part.index] = part.stop
+        assert all(seen[index] == n_tokens[index] for index in job.indexes)
     assert seen == n_tokens
 
 
 def test_sequences_are_packed_longest_first():
-    (first, second) = plan_jobs({0: 1, 1: 7, 2: 3, 3: 6}, pack_tokens=13, n_ubatch=13, n_seq_max=9)
+    first, second = plan_jobs({0: 1, 1: 7, 2: 3, 3: 6}, limits(pack_tokens=13, n_ubatch=13))
     assert [part.index for part in first.decodes[0]] == [1, 3]
     assert [part.index for part in second.decodes[0]] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "n_contexts", "expected"),
+    [
+        pytest.param([100] * 5, 2, [200, 200, 100], id="one sequence is not divided"),
+        pytest.param([100] * 6, 2, [200, 200, 100, 100], id="the last pack is"),
+        pytest.param([100] * 6, 1, [200, 200, 200], id="one context"),
+        pytest.param([20] * 6, 2, [120], id="too little to divide"),
+        pytest.param([90, 50, 40, 20], 2, [110, 90], id="into alike halves"),
+        pytest.param([80, 80, 20, 20], 3, [100, 100], id="too little to divide again"),
+    ],
+)
+def test_the_last_packs_are_divided_so_that_no_context_is_idle(lengths, n_contexts, expected):
+    jobs = plan_jobs(
+        dict(enumerate(lengths)), limits(pack_tokens=200, n_ubatch=200, n_contexts=n_contexts)
+    )
+    assert sorted(map(tokens_of, jobs), reverse=True) == expected
+
+
+@given(LENGTHS, LIMITS)
+def test_only_the_last_decodes_of_a_job_have_ends_of_sequences(lengths, limits):
+    n_tokens = dict(enumerate(lengths))
+    for job in plan_jobs(n_tokens, replace(limits, tails=True)):
+        have_ends = [
+            [part.stop == n_tokens[part.index] for part in decode] for decode in job.decodes
+        ]
+        n_bodies = sum(not any(ends) for ends in have_ends)
+        assert n_bodies == len(have_ends) or not any(map(any, have_ends[:n_bodies]))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "given", "with_rows"),
+    [
+        pytest.param([100, 90, 80], {"full_tokens": 6}, 6, id="two tokens of each"),
+        pytest.param([100, 90, 1], {"full_tokens": 6}, 5, id="fewer where there are no more"),
+        pytest.param([40], {"full_tokens": 64}, 1, id="it is computed in less precision anyway"),
+        pytest.param([40], {"full_tokens": 64, "fills_up": True}, 40, id="it is filled up"),
+        pytest.param([20, 5], {"full_tokens": 64}, 25, id="not worth a decode of its own"),
+        pytest.param([30, 5], {"full_tokens": 64}, 2, id="worth a decode"),
+        pytest.param([250], {"full_tokens": 64}, 64, id="longer than a decode"),
+        pytest.param([100, 90, 80], {"tails": False}, 270, id="rows of all are needed"),
+    ],
+)
+def test_a_few_tokens_at_the_ends_are_decoded_with_rows(lengths, given, with_rows):
+    (job,) = plan_jobs(
+        dict(enumerate(lengths)),
+        limits(pack_tokens=300, n_ubatch=300, **{"tails": True, "job_tokens": 1000, **given}),
+    )
+    ended = [
+        decode for decode in job.decodes if any(part.stop == lengths[part.index] for part in decode)
+    ]
+    assert sum(len(part) for decode in ended for part in decode) == with_rows
+
+
+def test_jobs_with_a_common_end_are_alike_and_as_many_as_keep_all_contexts_at_work():
+    jobs = plan_jobs(
+        dict.fromkeys(range(50), 70),
+        limits(pack_tokens=140, n_ubatch=140, n_seq_max=250, n_contexts=2, tails=True,
+               job_tokens=1200),
+    )  # fmt: skip
+    assert sorted(tokens_of(job) for job in jobs) == [840, 840, 910, 910]
 
 
 @given(
@@ -123,38 +190,54 @@ def test_a_short_prefix_or_a_lone_sequence_shares_nothing():
     assert common_prefix([a], at_least=1) == 0
 
 
-def sizes(rule=WHOLE, *, n_ctx_train=512, n_vocab=1000, **options):
+def sizes(rule=WHOLE, *, n_ctx_train=512, n_vocab=1000, cell_bytes=4096, **options):
     return Sizes.derive(
-        EngineOptions(pooling_type=PoolingType.MEAN, **options),
+        EngineOptions(**{"pooling_type": PoolingType.MEAN, **options}),
         rule=rule,
         n_ctx_train=n_ctx_train,
         n_vocab=n_vocab,
-        n_seq_max=255,
+        n_seq_max=254,
+        cell_bytes=cell_bytes,
     )
 
 
 def test_an_encoder_takes_what_it_was_trained_for_or_what_n_ubatch_allows():
     assert sizes().max_tokens == 512
     assert sizes(n_ubatch=100).max_tokens == 100
-    assert sizes(n_ubatch=100).pack_tokens == 100
+    assert sizes(n_ubatch=100).limits.pack_tokens == 100
     assert sizes(n_ubatch=4096).max_tokens == 512
 
 
 def test_a_causal_model_takes_what_it_was_trained_for_at_any_n_ubatch():
     assert sizes(LAST, n_ctx_train=32768, n_ubatch=16).max_tokens == 32768
-    assert sizes(LAST, n_ctx_train=32768).n_ubatch == 512
+    assert sizes(LAST, n_ctx_train=32768).limits.n_ubatch == 512
 
 
 def test_packs_are_smaller_where_logits_would_fill_memory():
-    assert sizes(n_vocab=30_522).pack_tokens == 384
-    assert sizes(n_vocab=250_002).pack_tokens == 268
-    assert sizes(n_vocab=10**9).pack_tokens == 128
+    assert sizes(n_vocab=30_522).limits.pack_tokens == 384
+    assert sizes(n_vocab=250_002).limits.pack_tokens == 268
+    assert sizes(n_vocab=10**9).limits.pack_tokens == 128
 
 
 @pytest.mark.parametrize("name", ["n_contexts", "n_threads", "n_ubatch", "pack_tokens"])
 def test_sizes_of_nothing_are_refused(name):
     with pytest.raises(UsageError, match=f"{name} is 0"):
         EngineOptions(pooling_type=PoolingType.MEAN, **{name: 0})
+
+
+def test_sequences_that_end_together_are_as_many_as_half_a_gigabyte_of_memory_holds():
+    assert sizes(LAST, cell_bytes=4 * 28 * 1024).limits.job_tokens == 4681
+    assert sizes(LAST, cell_bytes=512).limits.job_tokens == 8192
+    assert sizes(LAST, n_ctx_train=4096, cell_bytes=2**21).limits.job_tokens == 512
+
+
+def test_only_where_the_last_token_holds_the_row_are_ends_decoded_apart():
+    assert sizes(LAST).limits.tails
+    assert not sizes(WHOLE).limits.tails
+    assert not sizes(SplitRule.WEIGHTED_MEAN).limits.tails
+    assert not sizes(SplitRule.COLLECT).limits.tails
+    assert sizes(LAST, pooling_type=PoolingType.RANK).limits.fills_up
+    assert not sizes(LAST, pooling_type=PoolingType.LAST).limits.fills_up
 
 
 ROWS = hnp.arrays(

@@ -554,8 +554,8 @@ def test_a_chunk_without_a_usable_vector_is_quarantined_and_its_neighbours_store
     whole = points(target)
 
     class Spoiled(_llama.Context):
-        def decode(self, tokens, positions, sequences):
-            super().decode(tokens, positions, sequences)
+        def decode(self, tokens, positions, sequences, **options):
+            super().decode(tokens, positions, sequences, **options)
             self._lengths = np.bincount(sequences)
 
         def pooled_row(self, sequence):

@@ -53,9 +53,9 @@ def decodes(monkeypatch):
     begun = []
     decode = _llama.Context.decode
 
-    def counted(context, tokens, positions, sequences):
+    def counted(context, tokens, *others, **options):
         begun.append(len(tokens))
-        decode(context, tokens, positions, sequences)
+        decode(context, tokens, *others, **options)
 
     monkeypatch.setattr(_llama.Context, "decode", counted)
     return begun
@@ -106,7 +106,7 @@ def test_an_interrupt_while_jobs_are_queued_leaves_none_of_them_behind(monkeypat
                 self.queue, self.count = queue, itertools.count()
 
             def put(self, item):
-                if next(self.count) == 20:
+                if next(self.count) == 2:
                     raise KeyboardInterrupt
                 self.queue.put(item)
 
@@ -116,7 +116,7 @@ def test_an_interrupt_while_jobs_are_queued_leaves_none_of_them_behind(monkeypat
         real = opened._shared.queue
         monkeypatch.setattr(opened._shared, "queue", Interrupted(real))
         with pytest.raises(KeyboardInterrupt):
-            opened.run([np.full(400, 7 + n, np.int32) for n in range(40)])
+            opened.run([np.full(400, 7 + n, np.int32) for n in range(80)])
         opened._shared.queue = real
         begun = len(decodes)
         assert opened.run([np.array([7], np.int32)]).rows
@@ -213,7 +213,7 @@ def test_an_interrupt_at_any_moment_of_a_call_leaves_all_usable(where, moments):
 def test_an_error_does_not_keep_the_calls_rows_in_memory(monkeypatch):
     kept = []
 
-    def broken(*_):
+    def broken(*_, **__):
         raise EngineError("broken")
 
     monkeypatch.setattr(_llama.Context, "decode", broken)
@@ -255,9 +255,9 @@ def test_a_model_may_be_closed_by_the_thread_that_drives_it(monkeypatch):
     opened = engine(n_contexts=2)
     decode = _llama.Context.decode
 
-    def closing(context, tokens, positions, sequences):
+    def closing(context, *batch, **options):
         opened.close()
-        decode(context, tokens, positions, sequences)
+        decode(context, *batch, **options)
 
     monkeypatch.setattr(_llama.Context, "decode", closing)
     call = [np.full(n, 7, np.int32) for n in (400, 399, 398)]

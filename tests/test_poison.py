@@ -201,9 +201,9 @@ def test_a_kernel_that_fails_at_longer_texts_alone_is_found_too(folder, target, 
         def pooled_row(self, sequence):
             return super().pooled_row(sequence) * (np.nan if self.n_tokens >= 64 else 1)
 
-        def decode(self, tokens, *others):
+        def decode(self, tokens, *others, **options):
             self.n_tokens = len(tokens)
-            super().decode(tokens, *others)
+            super().decode(tokens, *others, **options)
 
     monkeypatch.setattr(_llama, "Context", Spoiled)
     with pytest.raises(EngineError, match="not even of 'A shepherd counts them"):

@@ -92,7 +92,7 @@ def test_small_decodes_are_filled_up_so_that_their_scores_are_the_same(monkeypat
         return np.abs(together - np.array(alone)).max()
 
     filled_up = largest_difference()
-    monkeypatch.setattr(driver, "_filler_tokens", lambda _context, _n_tokens: 0)
+    monkeypatch.setattr(driver.Driver, "_filler_tokens", lambda _driver, _n_tokens: 0)
     assert filled_up < 1e-4
     assert largest_difference() > 5 * filled_up
 
@@ -189,9 +189,9 @@ def decoded_tokens(model, documents, monkeypatch, *, share):
     counts = []
     decode = driver._llama.Context.decode
 
-    def counting(self, tokens, positions, sequences):
+    def counting(self, tokens, *others, **options):
         counts.append(len(tokens))
-        return decode(self, tokens, positions, sequences)
+        return decode(self, tokens, *others, **options)
 
     with reranker(model.path, score="raw", n_contexts=1) as opened:
         if not share:

@@ -111,6 +111,9 @@ class Model:
         self.n_ctx_train: int = llama.llama_model_n_ctx_train(self._model)
         self.n_cls_out: int = llama.llama_model_n_cls_out(self._model)
         self.n_vocab: int = llama.llama_vocab_n_tokens(self._vocab)
+        self.cell_bytes: int = (  # F16; models with fewer heads of keys than of queries take less
+            4 * llama.llama_model_n_layer(self._model) * llama.llama_model_n_embd(self._model)
+        )
         self.needs_encode: bool = llama.llama_model_has_encoder(self._model)
 
     def tokenize(self, text: str) -> NDArray[np.int32]:
@@ -228,11 +231,20 @@ class Context:
         tokens: NDArray[np.int32],
         positions: NDArray[np.int32],
         sequences: NDArray[np.int32],
+        *,
+        wants_rows: bool = True,
     ) -> None:
-        """Run the model over a batch; arrays are (n_tokens,) int32 and read in place.
+        """Run the model over a batch.
 
         Tokens of a sequence stand together and their positions rise by one, going on from
         what memory holds of it.
+
+        Args:
+            tokens: ids, (n_tokens,) int32, read in place.
+            positions: in their sequences, (n_tokens,) int32, read in place.
+            sequences: ids of the sequences, (n_tokens,) int32.
+            wants_rows: whether rows will be asked for. Without, a context with memory only takes
+                the tokens into it, and is spared the logits of every one of them.
 
         Raises:
             DecodeAbortedError: `abort` was called.
@@ -242,7 +254,8 @@ class Context:
         n = len(tokens)
         pointers = (_SEQ_IDS.ctypes.data + 4 * sequences.astype(np.uint64)).astype(np.uintp)
         ones = np.ones(n, dtype=np.int32)
-        flags = np.ones(n, dtype=np.int8)
+        flags = np.full(n, wants_rows, dtype=np.int8)
+        llama.llama_set_embeddings(self._context, wants_rows)
         batch = llama.llama_batch(
             n_tokens=n,
             token=tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.engine import _llama
-from corral.engine.batching import Job, Part
+from corral.engine.batching import Job, Pack, Part, prefix_decodes
 from corral.engine.latch import Latch
 from corral.engine.options import EngineOptions, Sizes
 from corral.engine.pooling import PoolingType, SplitRule, combine
@@ -22,10 +22,6 @@ __all__ = ["Call", "Driver", "Row", "Shared"]
 
 Row = NDArray[np.float32]
 
-_FLASH_ROWS: Final = 64
-"""Tokens from which on ggml's flash attention sums in float32 (ops.cpp, Q_TILE_SZ); below it sums
-in float16, and a score would tell how large the decode was that it came from."""
-
 _FILLER_ID: Final = _llama.N_SEQ_MAX - 1
 
 
@@ -35,7 +31,7 @@ class Call:
     def __init__(self, sequences: Sequence[NDArray[np.int32]], n_prefix: int, n_jobs: int) -> None:
         """Expect `n_jobs` calls of `finish_job`; `n_prefix` tokens begin every sequence."""
         self.sequences = sequences
-        self.prefix = sequences[0][:n_prefix]
+        self.n_prefix = n_prefix
         self.rows: list[Row | None] = [None] * len(sequences)
         self.defects: dict[int, str] = {}
         self.error: BaseException | None = None
@@ -164,27 +160,23 @@ class Driver(threading.Thread):
 
     def _decode(self, call: Call, job: Job) -> dict[int, Row]:
         context = self._ready_context(job)
-        first_id = 0
+        ids = {index: number for number, index in enumerate(job.indexes, 1 if job.n_prefix else 0)}
         if job.n_prefix:
             self._hold_prefix(context, call)
-            first_id = 1
-            for number in range(len(job.decodes[0])):
-                context.copy_sequence(0, first_id + number)
+            for sequence in ids.values():
+                context.copy_sequence(0, sequence)
         else:
             self._prefix_of = None
             context.clear()
-        parts: dict[int, list[tuple[Row, int]]] = {}
-        for decode in job.decodes:
-            self._refuse_if_over(call)
-            rows = self._run_decode(context, call.sequences, decode, first_id)
-            self.n_decodes += 1
-            for part, row in zip(decode, rows, strict=True):
-                parts.setdefault(part.index, []).append((row, len(part)))
-        if job.n_prefix:
-            for number in range(len(job.decodes[0])):
-                context.remove_sequence(first_id + number)
         before = self._prefix_rows if job.n_prefix else []
-        return {index: self._join([*before, *rows]) for index, rows in parts.items()}
+        parts = {index: list(before) for index in ids}
+        for decode in job.decodes:
+            for part, row in self._run_decode(context, call, decode, ids):
+                parts[part.index].append((row, len(part)))
+        if job.n_prefix:
+            for sequence in ids.values():
+                context.remove_sequence(sequence)
+        return {index: self._join(rows) for index, rows in parts.items()}
 
     def _refuse_if_over(self, call: Call) -> None:
         """See whether an abort came when no context was there to take it."""
@@ -205,47 +197,65 @@ class Driver(threading.Thread):
         if self._prefix_of is call:
             return
         context.clear()
-        (job,) = self._shared.sizes.plan({0: len(call.prefix)})
-        rows = []
-        for decode in job.decodes:
-            self._refuse_if_over(call)
-            (row,) = self._run_decode(context, [call.prefix], decode, 0)
-            self.n_decodes += 1
-            rows.append((row, len(decode[0])))
-        self._prefix_rows = rows
+        self._prefix_rows = [
+            (row, len(part))
+            for decode in prefix_decodes(call.n_prefix, self._shared.sizes.limits.n_ubatch)
+            for part, row in self._run_decode(context, call, decode, {0: 0})
+        ]
         self._prefix_of = call
 
-    @staticmethod
     def _run_decode(
+        self,
         context: _llama.Context,
-        sequences: Sequence[NDArray[np.int32]],
-        decode: Sequence[Part],
-        first_id: int,
-    ) -> list[Row]:
-        """Decode parts as sequences `first_id`, `first_id + 1`, ...; give a row of each."""
+        call: Call,
+        decode: Pack,
+        ids: Mapping[int, int],
+    ) -> list[tuple[Part, Row]]:
+        """Decode parts of sequences, `ids` by their numbers, and give the rows that count."""
+        self._refuse_if_over(call)
+        sequences = call.sequences
         lengths = [len(part) for part in decode]
-        ids = range(first_id, first_id + len(decode))
-        filler = np.arange(_filler_tokens(context, sum(lengths)), dtype=np.int32)
+        filler = np.arange(self._filler_tokens(sum(lengths)), dtype=np.int32)
+        wants_rows = self._shared.sizes.rule is not SplitRule.LAST_PART or any(
+            part.stop == len(sequences[part.index]) for part in decode
+        )
+        in_memory = [ids[part.index] for part in decode]
         context.decode(
             np.concatenate([*(sequences[p.index][p.start : p.stop] for p in decode), 0 * filler]),
             np.concatenate([*(np.arange(p.start, p.stop, dtype=np.int32) for p in decode), filler]),
-            np.repeat(np.asarray([*ids, _FILLER_ID], dtype=np.int32), [*lengths, len(filler)]),
+            np.repeat(
+                np.asarray([*in_memory, _FILLER_ID], dtype=np.int32), [*lengths, len(filler)]
+            ),
+            wants_rows=wants_rows,
         )
+        self.n_decodes += 1
         if len(filler) and context.has_memory:
             context.remove_sequence(_FILLER_ID)
+        if not wants_rows:
+            return []
         if context.pooling_type is not PoolingType.NONE:
-            return [context.pooled_row(sequence) for sequence in ids]
-        stops = np.cumsum(lengths).tolist()
-        return [context.token_rows(stop - n, stop) for stop, n in zip(stops, lengths, strict=True)]
+            rows = [context.pooled_row(sequence) for sequence in in_memory]
+        else:
+            stops = np.cumsum(lengths).tolist()
+            rows = [
+                context.token_rows(stop - n, stop) for stop, n in zip(stops, lengths, strict=True)
+            ]
+        return list(zip(decode, rows, strict=True))
+
+    def _filler_tokens(self, n_tokens: int) -> int:
+        """Count the tokens that a decode lacks to be computed as larger ones are."""
+        sizes = self._shared.sizes
+        lacks = max(0, sizes.limits.full_tokens - n_tokens)
+        return min(lacks, self._shared.model.n_ctx_train) if sizes.limits.fills_up else 0
 
     def _ready_context(self, job: Job) -> _llama.Context:
         """Give a context with room for the job: the one at hand, or a larger one."""
         context = self._context
-        n_cells = job.n_cells + _FLASH_ROWS
+        limits = self._shared.sizes.limits
+        n_cells = job.n_cells + limits.full_tokens
         if context and context.n_ubatch >= job.widest and context.n_ctx >= n_cells:
             return context
-        sizes = self._shared.sizes
-        room = sizes.pack_tokens if sizes.rule is SplitRule.WHOLE else sizes.n_ubatch
+        room = limits.pack_tokens if self._shared.sizes.rule is SplitRule.WHOLE else limits.n_ubatch
         self._close_context()
         context = self._shared.open_context(
             n_ubatch=max(job.widest, room), n_ctx=max(n_cells, room)
@@ -260,10 +270,3 @@ class Driver(threading.Thread):
             context, self._context = self._context, None
         if context:
             context.close()
-
-
-def _filler_tokens(context: _llama.Context, n_tokens: int) -> int:
-    """Count the tokens that a decode of scores lacks to be summed as larger ones are."""
-    if context.pooling_type is not PoolingType.RANK:
-        return 0
-    return max(0, min(_FLASH_ROWS - n_tokens, context.n_ctx_train))

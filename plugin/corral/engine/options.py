@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from corral.engine.batching import Job, plan_jobs
+from corral.engine.batching import Job, Limits, plan_jobs
 from corral.engine.pooling import PoolingType, SplitRule
 from corral.errors import UsageError
 
@@ -25,6 +25,11 @@ _RANGES: Final = {
     "n_gpu_layers": (-1, 2**31 - 1, "-1 puts all on the GPU"),
 }
 _DEFAULT_N_UBATCH: Final = 512
+_FLASH_ROWS: Final = 64
+"""Tokens from which on ggml's flash attention sums in float32 (ops.cpp, Q_TILE_SZ); below it sums
+in float16, and a score would tell how large the decode was that it came from."""
+_JOB_BYTES: Final = 512 * 2**20
+_MAX_JOB: Final = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,49 +77,54 @@ class Sizes:
 
     Args:
         rule: whether sequences may span decodes.
-        pack_tokens: most tokens of a decode that holds several sequences.
-        n_ubatch: most tokens of a decode; for WHOLE the longest sequence that it takes.
+        limits: of the decodes; for WHOLE n_ubatch is the longest sequence.
         max_tokens: longest sequence.
-        n_seq_max: most sequences of a decode.
     """
 
     rule: SplitRule
-    pack_tokens: int
-    n_ubatch: int
+    limits: Limits
     max_tokens: int
-    n_seq_max: int
 
     @classmethod
     def derive(
         cls, options: EngineOptions, *, rule: SplitRule, n_ctx_train: int, n_vocab: int,
-        n_seq_max: int,
+        n_seq_max: int, cell_bytes: int,
     ) -> "Sizes":  # fmt: skip
         """Work the sizes out.
 
-        llama.cpp computes n_vocab logits for every token of a decode, asked or not, and keeps them
-        as float32: packs of models with large vocabularies are held to 256 MiB of them.
+        Args:
+            options: how the model runs.
+            rule: of its pooling.
+            n_ctx_train: longest sequence that it was trained for.
+            n_vocab: its words.
+            n_seq_max: most sequences in memory.
+            cell_bytes: of a token's keys and values in memory, at most.
+
+        llama.cpp computes n_vocab logits for every token of a decode that gives rows, and keeps
+        them as float32: packs of models with large vocabularies are held to 256 MiB of them. A job
+        whose sequences end in one decode is held to 512 MiB of keys and values.
         """
         whole = rule is SplitRule.WHOLE
         affordable = max(_MIN_PACK, min(_MAX_PACK, _LOGITS_BYTES // (4 * n_vocab)))
         pack_tokens = min(options.pack_tokens, affordable)
         n_ubatch = options.n_ubatch or (n_ctx_train if whole else _DEFAULT_N_UBATCH)
         n_ubatch = min(n_ubatch, max(n_ctx_train, pack_tokens))  # no decode is larger
-        return cls(
-            rule=rule,
+        limits = Limits(
             pack_tokens=min(pack_tokens, n_ubatch),
             n_ubatch=n_ubatch,
-            max_tokens=min(n_ctx_train, n_ubatch) if whole else n_ctx_train,
             n_seq_max=n_seq_max,
+            n_contexts=options.n_contexts,
+            full_tokens=_FLASH_ROWS,
+            fills_up=options.pooling_type is PoolingType.RANK,
+            tails=rule is SplitRule.LAST_PART,
+            job_tokens=max(n_ubatch, min(_MAX_JOB, _JOB_BYTES // cell_bytes)),
+        )
+        return cls(
+            rule=rule,
+            limits=limits,
+            max_tokens=min(n_ctx_train, n_ubatch) if whole else n_ctx_train,
         )
 
     def plan(self, n_tokens: Mapping[int, int], n_prefix: int = 0) -> list[Job]:
         """Plan the jobs for sequences of these lengths, by number."""
-        return list(
-            plan_jobs(
-                n_tokens,
-                pack_tokens=self.pack_tokens,
-                n_ubatch=self.n_ubatch,
-                n_seq_max=self.n_seq_max,
-                n_prefix=n_prefix,
-            )
-        )
+        return plan_jobs(n_tokens, self.limits, n_prefix)

@@ -191,7 +191,8 @@ def _sizes(model: _llama.Model, options: EngineOptions, rule: SplitRule) -> Size
         rule=rule,
         n_ctx_train=model.n_ctx_train,
         n_vocab=model.n_vocab,
-        n_seq_max=_llama.N_SEQ_MAX - 1,  # a shared prefix takes one
+        n_seq_max=_llama.N_SEQ_MAX - 2,  # a shared prefix and a filler take one each
+        cell_bytes=model.cell_bytes,
     )
 
 
