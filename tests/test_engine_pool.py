@@ -265,10 +265,11 @@ def test_rows_of_a_few_last_tokens_are_those_of_one_pass(pooling, n_prefix, deco
     begin = model.random_ids(n_prefix, seed=99)
     several = [np.concatenate([begin, ids]) for ids in sequences(model, *[90] * 20, 400, 3)]
     with engine(model, pooling, n_contexts=1, n_ubatch=200) as opened:
+        sizes = opened._shared.sizes
+        opened._shared.sizes = replace(sizes, limits=replace(sizes.limits, job_tokens=10_000))
         rows = opened.run(several).rows
         of_tails = list(decoded)
         decoded.clear()
-        sizes = opened._shared.sizes
         opened._shared.sizes = replace(sizes, limits=replace(sizes.limits, tails=False))
         np.testing.assert_allclose(rows, opened.run(several).rows, atol=1e-4)
     n_tokens = sum(map(len, several)) - n_prefix * (len(several) - 1)

@@ -1,6 +1,6 @@
 """The engine's decisions: pooling, splitting, packing, normalising. No llama.cpp in here."""
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
@@ -190,15 +190,18 @@ def test_a_short_prefix_or_a_lone_sequence_shares_nothing():
     assert common_prefix([a], at_least=1) == 0
 
 
-def sizes(rule=WHOLE, *, n_ctx_train=512, n_vocab=1000, cell_bytes=4096, **options):
-    return Sizes.derive(
-        EngineOptions(**{"pooling_type": PoolingType.MEAN, **options}),
-        rule=rule,
-        n_ctx_train=n_ctx_train,
-        n_vocab=n_vocab,
-        n_seq_max=254,
-        cell_bytes=cell_bytes,
-    )
+@dataclass(frozen=True)
+class Shape:
+    n_ctx_train: int = 512
+    n_vocab: int = 1000
+    n_embd: int = 64
+    n_layer: int = 2
+    n_head: int = 4
+
+
+def sizes(rule=WHOLE, *, pooling_type=PoolingType.MEAN, n_ubatch=None, **shape):
+    options = EngineOptions(pooling_type=pooling_type, n_ubatch=n_ubatch)
+    return Sizes.derive(options, Shape(**shape), rule=rule, n_seq_max=254)
 
 
 def test_an_encoder_takes_what_it_was_trained_for_or_what_n_ubatch_allows():
@@ -225,10 +228,21 @@ def test_sizes_of_nothing_are_refused(name):
         EngineOptions(pooling_type=PoolingType.MEAN, **{name: 0})
 
 
-def test_sequences_that_end_together_are_as_many_as_half_a_gigabyte_of_memory_holds():
-    assert sizes(LAST, cell_bytes=4 * 28 * 1024).limits.job_tokens == 4681
-    assert sizes(LAST, cell_bytes=512).limits.job_tokens == 8192
-    assert sizes(LAST, n_ctx_train=4096, cell_bytes=2**21).limits.job_tokens == 512
+@pytest.mark.parametrize(
+    ("shape", "job_tokens"),
+    [
+        pytest.param(Shape(), 357, id="tiny"),
+        pytest.param(
+            Shape(n_vocab=151_669, n_embd=1024, n_layer=28, n_head=16), 2355, id="Qwen3 of 0.6B"
+        ),
+        pytest.param(
+            Shape(n_vocab=151_936, n_embd=4096, n_layer=36, n_head=32), 2940, id="Qwen3 of 8B"
+        ),
+    ],
+)
+def test_the_more_the_logits_cost_the_more_sequences_end_together(shape, job_tokens):
+    found = sizes(LAST, **asdict(shape)).limits.job_tokens
+    assert found == pytest.approx(job_tokens, rel=0.01)
 
 
 def test_only_where_the_last_token_holds_the_row_are_ends_decoded_apart():

@@ -111,9 +111,9 @@ class Model:
         self.n_ctx_train: int = llama.llama_model_n_ctx_train(self._model)
         self.n_cls_out: int = llama.llama_model_n_cls_out(self._model)
         self.n_vocab: int = llama.llama_vocab_n_tokens(self._vocab)
-        self.cell_bytes: int = (  # F16; models with fewer heads of keys than of queries take less
-            4 * llama.llama_model_n_layer(self._model) * llama.llama_model_n_embd(self._model)
-        )
+        self.n_embd: int = llama.llama_model_n_embd(self._model)
+        self.n_layer: int = llama.llama_model_n_layer(self._model)
+        self.n_head: int = llama.llama_model_n_head(self._model)
         self.needs_encode: bool = llama.llama_model_has_encoder(self._model)
 
     def tokenize(self, text: str) -> NDArray[np.int32]:

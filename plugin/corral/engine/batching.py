@@ -86,7 +86,8 @@ class Limits:
         fills_up: whether a smaller decode is filled up to that.
         tails: whether the ends of a job's sequences are decoded together, with rows, and all that
             stands before them without.
-        job_tokens: tokens of sequences that share such an end, about; memory holds them until then.
+        job_tokens: about how many tokens the sequences have that end in one decode; memory holds
+            them until then.
     """
 
     pack_tokens: int
@@ -187,7 +188,7 @@ def _grouped(packs: Sequence[Pack], limits: Limits) -> list[list[Pack]]:
     """Make groups of packs, alike in tokens, as many as keep all contexts at work."""
     n_tokens, n_sequences = sum(map(_n_tokens, packs)), sum(map(len, packs))
     needed = max(n_tokens / limits.job_tokens, n_sequences / limits.n_seq_max)
-    n_groups = limits.n_contexts * ceil(needed / limits.n_contexts)
+    n_groups = min(len(packs), limits.n_contexts * ceil(needed / limits.n_contexts))
     groups: list[list[Pack]] = [[] for _ in range(n_groups)]
     lightest = [(0, 0, number) for number in range(n_groups)]  # tokens, sequences: a heap
     for pack in packs:

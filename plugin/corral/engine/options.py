@@ -1,8 +1,9 @@
 """How to run a model, and the sizes that follow from it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from corral.engine.batching import Job, Limits, plan_jobs
 from corral.engine.pooling import PoolingType, SplitRule
@@ -28,8 +29,9 @@ _DEFAULT_N_UBATCH: Final = 512
 _FLASH_ROWS: Final = 64
 """Tokens from which on ggml's flash attention sums in float32 (ops.cpp, Q_TILE_SZ); below it sums
 in float16, and a score would tell how large the decode was that it came from."""
-_JOB_BYTES: Final = 512 * 2**20
-_MAX_JOB: Final = 8192
+_HEAD_TO_MASK: Final = 16
+"""What a weight of the logits costs the last tokens of a job, in glances of a head at the mask;
+measured on an AVX-512 core between 6 (a vocabulary that four divides) and 60."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,16 @@ class EngineOptions:
                 raise UsageError(f"{name} is {value}; it must be {bounds} ({source})")
 
 
+class ModelShape(Protocol):
+    """What the sizes need to know of a model; names are llama.h's."""
+
+    n_ctx_train: int
+    n_vocab: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """What a model and its options make possible.
@@ -87,28 +99,22 @@ class Sizes:
 
     @classmethod
     def derive(
-        cls, options: EngineOptions, *, rule: SplitRule, n_ctx_train: int, n_vocab: int,
-        n_seq_max: int, cell_bytes: int,
-    ) -> "Sizes":  # fmt: skip
+        cls, options: EngineOptions, model: ModelShape, *, rule: SplitRule, n_seq_max: int
+    ) -> "Sizes":
         """Work the sizes out.
 
-        Args:
-            options: how the model runs.
-            rule: of its pooling.
-            n_ctx_train: longest sequence that it was trained for.
-            n_vocab: its words.
-            n_seq_max: most sequences in memory.
-            cell_bytes: of a token's keys and values in memory, at most.
-
         llama.cpp computes n_vocab logits for every token of a decode that gives rows, and keeps
-        them as float32: packs of models with large vocabularies are held to 256 MiB of them. A job
-        whose sequences end in one decode is held to 512 MiB of keys and values.
+        them as float32: packs of models with large vocabularies are held to 256 MiB of them.
+
+        The more sequences end in one decode, the fewer such tokens there are, and the more of the
+        others' tokens stand in memory, where the mask hides them: the cost of both together is
+        least at the root of the one over the other.
         """
         whole = rule is SplitRule.WHOLE
-        affordable = max(_MIN_PACK, min(_MAX_PACK, _LOGITS_BYTES // (4 * n_vocab)))
+        affordable = max(_MIN_PACK, min(_MAX_PACK, _LOGITS_BYTES // (4 * model.n_vocab)))
         pack_tokens = min(options.pack_tokens, affordable)
-        n_ubatch = options.n_ubatch or (n_ctx_train if whole else _DEFAULT_N_UBATCH)
-        n_ubatch = min(n_ubatch, max(n_ctx_train, pack_tokens))  # no decode is larger
+        n_ubatch = options.n_ubatch or (model.n_ctx_train if whole else _DEFAULT_N_UBATCH)
+        n_ubatch = min(n_ubatch, max(model.n_ctx_train, pack_tokens))  # no decode is larger
         limits = Limits(
             pack_tokens=min(pack_tokens, n_ubatch),
             n_ubatch=n_ubatch,
@@ -117,14 +123,19 @@ class Sizes:
             full_tokens=_FLASH_ROWS,
             fills_up=options.pooling_type is PoolingType.RANK,
             tails=rule is SplitRule.LAST_PART,
-            job_tokens=max(n_ubatch, min(_MAX_JOB, _JOB_BYTES // cell_bytes)),
+            job_tokens=_job_tokens(model),
         )
         return cls(
             rule=rule,
             limits=limits,
-            max_tokens=min(n_ctx_train, n_ubatch) if whole else n_ctx_train,
+            max_tokens=min(model.n_ctx_train, n_ubatch) if whole else model.n_ctx_train,
         )
 
     def plan(self, n_tokens: Mapping[int, int], n_prefix: int = 0) -> list[Job]:
         """Plan the jobs for sequences of these lengths, by number."""
         return plan_jobs(n_tokens, self.limits, n_prefix)
+
+
+def _job_tokens(model: ModelShape) -> int:
+    per_token, per_cell = model.n_vocab * model.n_embd, model.n_layer * model.n_head
+    return math.isqrt(_HEAD_TO_MASK * per_token // max(1, per_cell))

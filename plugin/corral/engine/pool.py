@@ -186,14 +186,8 @@ def _examine(model: _llama.Model, options: EngineOptions) -> tuple[bool, SplitRu
 
 
 def _sizes(model: _llama.Model, options: EngineOptions, rule: SplitRule) -> Sizes:
-    return Sizes.derive(
-        options,
-        rule=rule,
-        n_ctx_train=model.n_ctx_train,
-        n_vocab=model.n_vocab,
-        n_seq_max=_llama.N_SEQ_MAX - 2,  # a shared prefix and a filler take one each
-        cell_bytes=model.cell_bytes,
-    )
+    # A shared prefix takes a sequence, and what fills a decode up another one.
+    return Sizes.derive(options, model, rule=rule, n_seq_max=_llama.N_SEQ_MAX - 2)
 
 
 def _start(shared: Shared, drivers: list[Driver]) -> None:
