@@ -113,7 +113,6 @@ class Model:
         self.n_vocab: int = llama.llama_vocab_n_tokens(self._vocab)
         self.n_embd: int = llama.llama_model_n_embd(self._model)
         self.n_layer: int = llama.llama_model_n_layer(self._model)
-        self.n_head: int = llama.llama_model_n_head(self._model)
         self.needs_encode: bool = llama.llama_model_has_encoder(self._model)
 
     def tokenize(self, text: str) -> NDArray[np.int32]:

@@ -29,9 +29,11 @@ _DEFAULT_N_UBATCH: Final = 512
 _FLASH_ROWS: Final = 64
 """Tokens from which on ggml's flash attention sums in float32 (ops.cpp, Q_TILE_SZ); below it sums
 in float16, and a score would tell how large the decode was that it came from."""
-_HEAD_TO_MASK: Final = 16
-"""What a weight of the logits costs the last tokens of a job, in glances of a head at the mask;
-measured on an AVX-512 core between 6 (a vocabulary that four divides) and 60."""
+_SQUARE_PER_WEIGHT: Final = 0.5
+"""Of the best job_tokens, for each weight of the logits: it was measured on models whose best lies
+between 100 and 3,000 (docs/performance.md)."""
+_JOB_BYTES: Final = 512 * 2**20
+"""Of keys and values of a job, in F16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,6 @@ class ModelShape(Protocol):
     n_vocab: int
     n_embd: int
     n_layer: int
-    n_head: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +107,9 @@ class Sizes:
         llama.cpp computes n_vocab logits for every token of a decode that gives rows, and keeps
         them as float32: packs of models with large vocabularies are held to 256 MiB of them.
 
-        The more sequences end in one decode, the fewer such tokens there are, and the more of the
-        others' tokens stand in memory, where the mask hides them: the cost of both together is
-        least at the root of the one over the other.
+        The more sequences end in one decode, the fewer such tokens there are, and the more tokens
+        of others stand in memory, which the mask has to hide: both together cost least at the root
+        of the one over the other.
         """
         whole = rule is SplitRule.WHOLE
         affordable = max(_MIN_PACK, min(_MAX_PACK, _LOGITS_BYTES // (4 * model.n_vocab)))
@@ -137,5 +138,5 @@ class Sizes:
 
 
 def _job_tokens(model: ModelShape) -> int:
-    per_token, per_cell = model.n_vocab * model.n_embd, model.n_layer * model.n_head
-    return math.isqrt(_HEAD_TO_MASK * per_token // max(1, per_cell))
+    best = math.isqrt(int(_SQUARE_PER_WEIGHT * model.n_vocab * model.n_embd))
+    return min(best, _JOB_BYTES // (4 * model.n_layer * model.n_embd))
