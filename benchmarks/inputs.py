@@ -20,17 +20,19 @@ __all__ = [
     "causal_model",
     "chunks",
     "count",
+    "large_causal_model",
+    "letters",
     "pairs",
     "random_ids",
     "reranker_model",
     "short_texts",
 ]
 
-QWEN3_RERANKER = tiny_models.Shape(
+QWEN3 = tiny_models.Shape(
     n_vocab=151_669, n_ctx_train=40_960, n_embd=1024, n_layer=28, n_head=16, n_head_kv=8,
     n_embd_head=128, n_ff=3072,
 )  # fmt: skip
-"""Of Qwen3-Reranker-0.6B, by its config.json."""
+"""Of Qwen3-Reranker-0.6B and Qwen3-Embedding-0.6B, by their config.json."""
 
 
 def chunks(embeddings: GGUFEmbeddings, n_texts: int, *, least: int, most: int) -> list[str]:
@@ -65,6 +67,11 @@ def count(embeddings: GGUFEmbeddings, texts: list[str]) -> int:
     return sum(text.n_tokens for text in embeddings.sequences("").build(texts))
 
 
+def large_causal_model() -> tiny_models.TinyModel:
+    """Write a Qwen3 embedding model of the shape of Qwen3-Embedding-0.6B (2.4 GB)."""
+    return tiny_models.qwen3(shape=QWEN3)
+
+
 def causal_model(*, n_layer: int = 8) -> tiny_models.TinyModel:
     """Write a Qwen3, 512 wide, with 32,000 tokens and random weights (170 MB with 8 layers)."""
     shape = tiny_models.Shape(
@@ -81,7 +88,7 @@ def random_ids(n: int, seed: int) -> NDArray[np.int32]:
 
 def reranker_model(*, real_size: bool) -> tiny_models.TinyModel:
     """Write a Qwen3 reranker of random weights: 2 layers, 64 wide, or as large as a real one."""
-    shape = QWEN3_RERANKER if real_size else tiny_models.Shape(n_ctx_train=2048)
+    shape = QWEN3 if real_size else tiny_models.Shape(n_ctx_train=2048)
     return tiny_models.qwen3(pooling="rank", shape=shape)
 
 
@@ -101,10 +108,15 @@ def pairs(
     draw = random.Random(0)
 
     def text(n_tokens: int) -> str:
-        letters = " ".join(draw.choice("etaoinshrdlu") for _ in range(4 * n_tokens))
-        return letters[: int(tokenizer.encode(letters)[1][n_tokens - 1, 1])]
+        return letters(tokenizer, draw, n_tokens)
 
     documents = [text(n_document) for _ in range(n_documents)]
     ids = [pair.ids for pair in layout.build(text(n_prefix), ["x", "?"])]
     n_template = common_prefix(ids, at_least=0) - n_prefix
     return text(n_prefix - n_template), documents
+
+
+def letters(tokenizer: GGUFTokenizer, draw: random.Random, n_tokens: int) -> str:
+    """Draw a text of random letters that has so many tokens."""
+    text = " ".join(draw.choice("etaoinshrdlu") for _ in range(4 * n_tokens))
+    return text[: int(tokenizer.encode(text)[1][n_tokens - 1, 1])]

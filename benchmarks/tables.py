@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ _FLOP_PER_TOKEN = _LAYERS * 2 * (4 * _N_EMBD**2 + 2 * _N_EMBD * _N_FF)  # attent
 _MATMUL = "F32 matmul"
 _PREFIX, _SUFFIX, _N_SUFFIXES = 200, 100, 50
 _LONG = 2048
+_N_LARGE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,34 @@ def chunks(plan: Plan) -> Table:
     ratios.append(Ratio(f"share of {_MATMUL} ({gflops:.0f} GFLOP/s)", share, (0.40, 0.52)))
     title = f"{len(texts)} chunks of 20 to 256 tokens, all-MiniLM-L6-v2 F32"
     return Table(title, _unit(plan), _rates(turns, _MATMUL), ratios, [*notes, _others(turns)])
+
+
+def causal(plan: Plan) -> Table:
+    """Chunks on random weights of the shape of Qwen3-Embedding-0.6B."""
+    model = inputs.large_causal_model()
+    with GGUFEmbeddings(model.path, **_one_core(plan)) as ours:
+        draw = random.Random(0)
+        texts = [
+            inputs.letters(ours.tokenizer, draw, draw.randint(20, 256)) for _ in range(_N_LARGE)
+        ]
+        as_list, one_by_one = peers.llama_embed(model.path)
+        embed = {
+            OURS: ours.embed, "Llama.embed, a list": as_list, "Llama.embed, one by one": one_by_one
+        }  # fmt: skip
+        n_tokens = inputs.count(ours, texts)
+        ways = [
+            Way(name, lambda f=function: f(texts), n_tokens) for name, function in embed.items()
+        ]
+        for function in embed.values():
+            function(texts[:2])
+        turns = in_turns(ways, replace(plan, rounds=1))
+    ratios = [
+        Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (3.5, 3.5))
+        for peer in embed
+        if peer != OURS
+    ]
+    title = f"{len(texts)} chunks of 20 to 256 tokens, random Qwen3 of 28 layers, 1024 wide, F32"
+    return Table(title, _unit(plan), _rates(turns), ratios, [_others(turns)])
 
 
 def short(plan: Plan) -> Table:
@@ -269,6 +299,7 @@ def _peak_of_child(gguf: Path, n_tokens: int) -> float:
 
 TABLES = {
     "chunks": chunks,
+    "causal": causal,
     "short": short,
     "long": long,
     "prefix": prefix,
