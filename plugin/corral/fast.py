@@ -1,15 +1,17 @@
-"""`python -m corral.fast`: build llama-cpp-python anew, with MKL's matrix multiplication in it.
+"""`python -m corral.fast`: build llama-cpp-python anew, with MKL and vectorised loops in it.
 
 For x86-64 Linux; it takes the compiler some ten minutes. MKL comes from PyPI, is linked statically
 and thrown away after the build: nothing of it has to be found, set or kept at run time, and, being
-the sequential one, it starts no threads beside ours. Whatever fails, the build that was there
-stays.
+the sequential one, it starts no threads beside ours. `fast_loops.h` is compiled in where llama.cpp
+still has the loops that it stands for. Whatever fails, the build that was there stays.
 
 Source of the flags: llama.cpp's ggml/src/ggml-blas/CMakeLists.txt and CMake's FindBLAS.
 """
 
+import importlib
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,10 +23,11 @@ from typing import Final
 
 import click
 
-__all__ = ["Run", "build", "main", "uses_mkl"]
+__all__ = ["Run", "build", "main", "uses_loops", "uses_mkl"]
 
 _MKL: Final = ("mkl-static==2026.*", "mkl-include==2026.*")
 _PACKAGE: Final = "llama-cpp-python"
+_LOOPS: Final = Path(__file__).with_name("fast_loops.h")
 _LOADS_MKL: Final = (
     "import sys\n"
     "from corral.engine import _llama\n"
@@ -44,11 +47,20 @@ def main() -> None:
 
 def uses_mkl() -> bool:
     """Tell whether the llama-cpp-python that would be imported multiplies matrices with MKL."""
+    return _has("libggml-blas.so", b"mkl_")
+
+
+def uses_loops() -> bool:
+    """Tell whether the llama-cpp-python that would be imported has the loops of `fast_loops.h`."""
+    return _has("libggml-cpu.so", b"corral_fast_loops")
+
+
+def _has(library: str, word: bytes) -> bool:
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return False
-    library = Path(spec.origin).parent / "lib" / "libggml-blas.so"
-    return library.is_file() and b"mkl_" in library.read_bytes()
+    path = Path(spec.origin).parent / "lib" / library
+    return path.is_file() and word in path.read_bytes()
 
 
 def build(run: Run, *, say: Callable[[str], object]) -> str:
@@ -79,8 +91,11 @@ def _build_in(folder: Path, run: Run, say: Callable[[str], object]) -> str:
     say("Compiling llama.cpp with MKL: some ten minutes, in which pip prints nothing.")
     wheel = [*pip, "wheel", "--quiet", "--no-deps", "--no-cache-dir", "--no-binary", _PACKAGE]
     source = f"{_PACKAGE}=={version(_PACKAGE)}"
-    if run([*wheel, "--wheel-dir", str(made), source], _variables(mkl)):
-        return _stays("llama-cpp-python could not be compiled with MKL; pip says above why")
+    compile_it = [*wheel, "--wheel-dir", str(made), source]
+    if run(compile_it, {**_mkl_variables(mkl), **_loop_variables(folder)}):
+        say("Compiling again, without corral's own loops: this llama.cpp may not go with them.")
+        if run(compile_it, _mkl_variables(mkl)):
+            return _stays("llama-cpp-python could not be compiled with MKL; pip says above why")
     wheels = [str(path) for path in made.glob("*.whl")]
     if run([*install, "--target", str(trial), *wheels], {}) or run(
         [sys.executable, "-c", _LOADS_MKL], {"PYTHONPATH": str(trial)}
@@ -88,10 +103,19 @@ def _build_in(folder: Path, run: Run, say: Callable[[str], object]) -> str:
         return _stays("the build with MKL does not run here")
     if run([*install, "--force-reinstall", *wheels], {}):
         return _stays("the build with MKL could not be installed")
-    return "llama.cpp now multiplies matrices with MKL."
+    importlib.invalidate_caches()
+    loops = ", and its loops are vectorised" if uses_loops() else ""
+    return f"llama.cpp now multiplies matrices with MKL{loops}."
 
 
-def _variables(mkl: Path) -> dict[str, str]:
+def _loop_variables(folder: Path) -> dict[str, str]:
+    loops = folder / _LOOPS.name
+    shutil.copyfile(_LOOPS, loops)  # where no name on the way has a blank in it
+    own = os.environ.get("CXXFLAGS", "")
+    return {"CXXFLAGS": f"{own} -include {loops}".strip()}
+
+
+def _mkl_variables(mkl: Path) -> dict[str, str]:
     flags = (
         "-DGGML_BLAS=ON",
         "-DGGML_BLAS_VENDOR=Intel10_64lp_seq",
