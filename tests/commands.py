@@ -5,8 +5,7 @@ import logging
 import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 from corral.cli import main
@@ -14,8 +13,7 @@ from corral.cli import main
 __all__ = ["Done", "corral"]
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """A command that was run."""
 
     returncode: int

@@ -8,14 +8,11 @@ import gguf
 import numpy as np
 import pytest
 import tiny_models
-from click.testing import CliRunner
-
-from corral.cli.model import model
-from corral.errors import ModelNotFoundError
+from commands import corral
 
 
 def run(*arguments):
-    return CliRunner().invoke(model, arguments, catch_exceptions=False).stdout
+    return corral("model", *arguments).stdout
 
 
 def shown(ref):
@@ -207,9 +204,10 @@ def test_pull_prints_where_the_model_is(minilm_path):
     assert run("pull", "minilm") == f"{minilm_path}\n"
 
 
-def test_pull_leaves_an_unknown_name_to_the_caller():
-    with pytest.raises(ModelNotFoundError, match="no model 'nonesuch'"):
-        run("pull", "nonesuch")
+def test_pull_of_an_unknown_name_says_so():
+    done = corral("model", "pull", "nonesuch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no model 'nonesuch'" in done.stderr
 
 
 # Speed

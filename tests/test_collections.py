@@ -8,12 +8,12 @@ from typing import cast
 
 import numpy as np
 import pytest
+from commands import corral
 from retrieving import TEXTS, write
 from sink_contract import SCHEMA, record
 
 from corral import audit as audit_module
 from corral.audit import audit
-from corral.cli import main
 from corral.errors import CollectionError, UsageError
 from corral.identity import content_hash
 from corral.overview import collections, delete_sources, info
@@ -47,12 +47,6 @@ def target_in(place, **changes):
 
 def audited(place, **options):
     return audit(target_in(place), paths=[place / "docs"], progress=ignore, **options)
-
-
-def call(capsys, *words):
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    return end.value.code, *capsys.readouterr()
 
 
 def test_collections_are_listed_with_what_made_them(place):
@@ -159,7 +153,7 @@ def test_a_text_that_is_another_one_is_a_flaw(place):
     assert (flaw.id, flaw.vector) == (first.id, "page_content")
 
 
-def test_what_another_program_stored_is_counted_and_searched(place, capsys):
+def test_what_another_program_stored_is_counted_and_searched(place):
     target = ["--path", str(place / "db"), "--collection", "docs"]
     with closing(QdrantSink(target_in(place))) as sink:
         first, *_ = sink.records()
@@ -168,46 +162,46 @@ def test_what_another_program_stored_is_counted_and_searched(place, capsys):
     found = audited(place)
     assert (found.ok, found.foreign, found.flaws, found.sampled) == (False, 2, [], 5)
     assert info(target_in(place)).sources[""].chunks == 2
-    code, out, err = call(capsys, "search", "gate", *target, "-k", "7")
+    code, out, err = corral("search", "gate", *target, "-k", "7")
     assert (code, "Foreign." in out) == (0, True), err
-    code, out, _ = call(capsys, "verify", str(place / "docs"), *target)
+    code, out, _ = corral("verify", str(place / "docs"), *target)
     assert (code, "2 chunks that no ingest wrote" in out) == (1, True)
 
 
-def test_names_that_lead_to_a_collection_are_listed_with_it(place, capsys):
+def test_names_that_lead_to_a_collection_are_listed_with_it(place):
     with closing(connect(path=str(place / "db"))) as client:
         cast("EmbeddedQdrant", client).set_apart("docs", "docs-0123abcd")
     (only,) = collections(path=str(place / "db"))
     assert (only.name, only.aliases) == ("docs-0123abcd", ["docs"])
-    code, out, _ = call(capsys, "collections", "--path", str(place / "db"))
+    code, out, _ = corral("collections", "--path", str(place / "db"))
     assert (code, out.startswith("docs-0123abcd, also called docs  5 points")) == (0, True)
 
 
-def test_a_damaged_collection_is_listed_among_the_others(place, capsys):
+def test_a_damaged_collection_is_listed_among_the_others(place):
     shutil.copytree(place / "db" / "docs", place / "db" / "bad")
     (place / "db" / "bad" / "corral.json").write_text("{}x")
-    code, out, _ = call(capsys, "collections", "--path", str(place / "db"))
+    code, out, _ = corral("collections", "--path", str(place / "db"))
     bad, docs = out.splitlines()
     assert (code, docs.startswith("docs  5 points")) == (1, True)
     assert bad.startswith("bad  ")
     assert "cannot be read by this version" in bad
-    code, out, _ = call(capsys, "collections", "--path", str(place / "db"), "--json")
+    code, out, _ = corral("collections", "--path", str(place / "db"), "--json")
     faults = {one["name"]: one["fault"] for one in map(json.loads, out.splitlines())}
     assert (code, faults["docs"], bool(faults["bad"])) == (1, None, True)
 
 
-def test_a_collection_that_lost_its_sidecar_is_listed_and_can_be_deleted(place, capsys):
+def test_a_collection_that_lost_its_sidecar_is_listed_and_can_be_deleted(place):
     db = ["--path", str(place / "db")]
     (place / "db" / "docs" / "corral.json").unlink()
-    code, out, _ = call(capsys, "collections", *db)
+    code, out, _ = corral("collections", *db)
     assert code == 1
     assert "it has no corral.json, or lost it" in out
-    code, out, _ = call(capsys, "delete", "--all", *db, "--collection", "docs", "--yes")
+    code, out, _ = corral("delete", "--all", *db, "--collection", "docs", "--yes")
     assert (code, out) == (0, "docs: deleted with 0 points\n")
-    assert call(capsys, "collections", *db)[:2] == (0, "")
+    assert corral("collections", *db)[:2] == (0, "")
 
 
-def test_a_collection_is_deleted_with_the_names_that_lead_to_it(place, capsys):
+def test_a_collection_is_deleted_with_the_names_that_lead_to_it(place):
     with closing(EmbeddedQdrant(place / "db")) as client:
         client.set_apart("docs", "docs-0123abcd")
     where = ["--path", str(place / "db"), "--collection", "docs"]
@@ -217,11 +211,11 @@ def test_a_collection_is_deleted_with_the_names_that_lead_to_it(place, capsys):
         (["--yes"], "give the SOURCEs to delete, or --all"),
         (["--all", "--yes", "--tenant", "anna"], "the chunks of all tenants"),
     ]:
-        code, _, err = call(capsys, "delete", *words, *where)
+        code, _, err = corral("delete", *words, *where)
         assert (code, said in err) == (2, True)
-    code, out, _ = call(capsys, "delete", "--all", *where, "--yes", "--json")
+    code, out, _ = corral("delete", "--all", *where, "--yes", "--json")
     assert json.loads(out) == {"deleted": 5, "collection": "docs-0123abcd"}
-    code, _, err = call(capsys, "delete", "--all", *where, "--yes")
+    code, _, err = corral("delete", "--all", *where, "--yes")
     assert (code, "there is no collection 'docs'" in err) == (2, True)
 
 
@@ -232,11 +226,11 @@ def test_paths_of_which_nothing_is_known_are_no_reason_to_call_all_gone(place):
         audit(target_in(place), paths=[place / "other"], progress=ignore)
 
 
-def test_a_server_that_is_not_there_and_a_file_for_a_folder_are_told(tmp_path, capsys):
+def test_a_server_that_is_not_there_and_a_file_for_a_folder_are_told(tmp_path):
     (tmp_path / "file").write_text("")
-    code, _, err = call(capsys, "collections", "--path", str(tmp_path / "file"))
+    code, _, err = corral("collections", "--path", str(tmp_path / "file"))
     assert (code, "is a file; --path is a folder" in err) == (2, True)
-    code, _, err = call(capsys, "collections", "--url", "http://127.0.0.1:1")
+    code, _, err = corral("collections", "--url", "http://127.0.0.1:1")
     assert (code, "cannot reach the Qdrant server" in err) == (2, True)
 
 
@@ -244,28 +238,28 @@ def test_the_sample_is_of_the_size_that_is_asked_for(place):
     assert audited(place, sample=2).sampled == 2
 
 
-def test_the_command_line_lists_tells_deletes_and_verifies(place, capsys):
+def test_the_command_line_lists_tells_deletes_and_verifies(place):
     target = ["--path", str(place / "db"), "--collection", "docs"]
-    code, out, err = call(capsys, "collections", *target[:2])
+    code, out, err = corral("collections", *target[:2])
     assert (code, "docs  5 points" in out) == (0, True), err
-    code, out, _ = call(capsys, "collections", *target[:2], "--json")
+    code, out, _ = corral("collections", *target[:2], "--json")
     assert json.loads(out)["points"] == 5
-    code, out, _ = call(capsys, "info", *target)
+    code, out, _ = corral("info", *target)
     assert "5 of 5 sources" in out
     assert '"gate.txt": 1 chunks' in out
-    code, out, _ = call(capsys, "info", *target, "--json")
+    code, out, _ = corral("info", *target, "--json")
     assert json.loads(out)["sources"]["gate.txt"]["chunks"] == 1
-    code, out, err = call(capsys, "verify", str(place / "docs"), *target)
+    code, out, err = corral("verify", str(place / "docs"), *target)
     assert (code, "all is as it should be" in out) == (0, True), err
-    code, _, err = call(capsys, "delete", "gate.txt", *target)
+    code, _, err = corral("delete", "gate.txt", *target)
     assert (code, "add --yes" in err) == (2, True)
-    code, out, _ = call(capsys, "delete", "gate.txt", *target, "--yes")
+    code, out, _ = corral("delete", "gate.txt", *target, "--yes")
     assert (code, out) == (0, "gate.txt: 1 chunks deleted\n")
-    code, out, _ = call(capsys, "delete", "wool.txt", *target, "--yes", "--json")
+    code, out, _ = corral("delete", "wool.txt", *target, "--yes", "--json")
     assert json.loads(out) == {"deleted": 1, "sources": {"wool.txt": 1}}
-    code, out, _ = call(capsys, "verify", str(place / "docs"), *target)
+    code, out, _ = corral("verify", str(place / "docs"), *target)
     assert code == 1
     assert "gate.txt: differs from its file" in out
     assert "something is amiss" in out
-    code, out, _ = call(capsys, "verify", str(place / "docs"), *target, "--json")
+    code, out, _ = corral("verify", str(place / "docs"), *target, "--json")
     assert (code, json.loads(out)["missing"]) == (1, 2)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from commands import corral
 from qdrant_stand_in import QdrantStandIn
 from retrieving import QUERY, write
 from sink_contract import AWKWARD, SCHEMA, record, sparse, vector
@@ -642,18 +643,13 @@ def test_without_pyarrow_the_line_for_pip_is_told(folder, tmp_path, monkeypatch,
 
 
 def test_a_copied_collection_is_searched_and_the_command_line_moves_it(
-    tmp_path, server, capsys, monkeypatch
+    tmp_path, server, monkeypatch
 ):
     (tmp_path / "docs").mkdir()
     place = write(tmp_path / "docs", path=str(tmp_path / "db"))
     ends = ["--path", place["path"], "--url", server.url, "--collection", "docs"]
 
-    def call(*words):
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        return end.value.code, *capsys.readouterr()
-
-    code, out, err = call("copy", *ends)
+    code, out, err = corral("copy", *ends)
     assert (code, out.startswith("5 records: 5 written, 0 there already")) == (0, True), err
     expected = [
         (one.source, pytest.approx(one.score, abs=1e-5))
@@ -661,24 +657,24 @@ def test_a_copied_collection_is_searched_and_the_command_line_moves_it(
     ]
     there = SinkOptions(collection="docs", url=server.url)
     assert [(one.source, one.score) for one in search(QUERY, target=there)] == expected
-    code, out, err = call("copy", *ends, "--back", "--to", "again", "--json")
+    code, out, err = corral("copy", *ends, "--back", "--to", "again", "--json")
     assert json.loads(out) == {"records": 5, "written": 5, "present": 0, "points": 5}, err
-    code, _, err = call("copy", *ends[:2], *ends[4:])
+    code, _, err = corral("copy", *ends[:2], *ends[4:])
     assert (code, "give both" in err) == (2, True)
     file = str(tmp_path / "notes.jsonl")
-    code, out, _ = call("export", file, *ends[:2], *ends[4:])
+    code, out, _ = corral("export", file, *ends[:2], *ends[4:])
     assert out == f"5 records in {file}\n"
     with monkeypatch.context() as patch:
         Reading(patch, 2)
-        code, _, err = call("export", file.replace("notes", "again"), *ends[:2], *ends[4:])
+        code, _, err = corral("export", file.replace("notes", "again"), *ends[:2], *ends[4:])
         assert (code, "the same command goes on from there" in err) == (130, True)
-    code, out, _ = call("export", file.replace("notes", "again"), *ends[:2], *ends[4:])
+    code, out, _ = corral("export", file.replace("notes", "again"), *ends[:2], *ends[4:])
     assert out.endswith("again.jsonl, 2 of them from before\n")
-    code, out, _ = call("import", file, *ends[:2], "--collection", "third")
+    code, out, _ = corral("import", file, *ends[:2], "--collection", "third")
     assert "5 written" in out
     assert "not among these records" not in out
-    assert call("delete", "wool.txt", "--yes", *ends[2:])[0] == 0
-    code, out, _ = call("copy", *ends, "--back", "--to", "third")
+    assert corral("delete", "wool.txt", "--yes", *ends[2:])[0] == 0
+    code, out, _ = corral("copy", *ends, "--back", "--to", "third")
     assert "the collection has 5 points\n1 of its points are not among these records" in out
 
 
