@@ -151,7 +151,7 @@ def causal(plan: Plan) -> Table:
             function(texts[:2])
         turns = in_turns(ways, replace(plan, rounds=1))
     ratios = [
-        Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (3.5, 3.5))
+        Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (2.0, 2.0))
         for peer in embed
         if peer != OURS
     ]

@@ -198,8 +198,8 @@ class Shape:
     n_layer: int = 2
 
 
-def sizes(rule=WHOLE, *, pooling_type=PoolingType.MEAN, n_ubatch=None, **shape):
-    options = EngineOptions(pooling_type=pooling_type, n_ubatch=n_ubatch)
+def sizes(rule=WHOLE, *, pooling_type=PoolingType.MEAN, n_ubatch=None, n_contexts=1, **shape):
+    options = EngineOptions(pooling_type=pooling_type, n_ubatch=n_ubatch, n_contexts=n_contexts)
     return Sizes.derive(options, Shape(**shape), rule=rule, n_seq_max=254)
 
 
@@ -228,16 +228,18 @@ def test_sizes_of_nothing_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("shape", "job_tokens"),
+    ("shape", "n_contexts", "job_tokens"),
     [
-        pytest.param(Shape(n_vocab=400, n_embd=64), 113, id="tiny"),
-        pytest.param(Shape(n_vocab=32_000, n_embd=512, n_layer=4), 2862, id="small"),
-        pytest.param(Shape(n_vocab=151_669, n_embd=1024, n_layer=28), 4681, id="half a gigabyte"),
-        pytest.param(Shape(n_vocab=151_665, n_embd=4096, n_layer=36), 910, id="of a large model"),
+        pytest.param(Shape(n_vocab=400, n_embd=64), 1, 113, id="tiny"),
+        pytest.param(Shape(n_vocab=32_000, n_embd=512, n_layer=4), 16, 2862, id="small"),
+        pytest.param(Shape(n_vocab=151_669, n_embd=1024, n_layer=28), 4, 4681, id="512 MiB"),
+        pytest.param(Shape(n_vocab=151_669, n_embd=1024, n_layer=28), 16, 1170, id="2 GiB in all"),
+        pytest.param(Shape(n_vocab=151_665, n_embd=4096, n_layer=36), 1, 910, id="large"),
     ],
 )
-def test_the_more_the_logits_cost_the_more_sequences_end_together(shape, job_tokens):
-    assert sizes(LAST, **asdict(shape)).limits.job_tokens == job_tokens
+def test_the_more_the_logits_cost_the_more_sequences_end_together(shape, n_contexts, job_tokens):
+    found = sizes(LAST, n_contexts=n_contexts, **asdict(shape))
+    assert found.limits.job_tokens == job_tokens
 
 
 def test_only_where_the_last_token_holds_the_row_are_ends_decoded_apart():

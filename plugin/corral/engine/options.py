@@ -33,7 +33,8 @@ _SQUARE_PER_WEIGHT: Final = 0.5
 """Of the best job_tokens, for each weight of the logits: it was measured on models whose best lies
 between 100 and 3,000 (docs/performance.md)."""
 _JOB_BYTES: Final = 512 * 2**20
-"""Of keys and values of a job, in F16."""
+_JOBS_BYTES: Final = 2 * 2**30
+"""Of keys and values, in F16: of a job, and of the jobs of all contexts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ class Sizes:
             full_tokens=_FLASH_ROWS,
             fills_up=options.pooling_type is PoolingType.RANK,
             tails=rule is SplitRule.LAST_PART,
-            job_tokens=_job_tokens(model),
+            job_tokens=_job_tokens(model, options.n_contexts),
         )
         return cls(
             rule=rule,
@@ -137,6 +138,7 @@ class Sizes:
         return plan_jobs(n_tokens, self.limits, n_prefix)
 
 
-def _job_tokens(model: ModelShape) -> int:
+def _job_tokens(model: ModelShape, n_contexts: int) -> int:
     best = math.isqrt(int(_SQUARE_PER_WEIGHT * model.n_vocab * model.n_embd))
-    return min(best, _JOB_BYTES // (4 * model.n_layer * model.n_embd))
+    most = min(_JOB_BYTES, _JOBS_BYTES // n_contexts)
+    return min(best, most // (4 * model.n_layer * model.n_embd))
