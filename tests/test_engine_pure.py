@@ -115,12 +115,16 @@ def test_sequences_are_packed_longest_first():
         pytest.param([100] * 6, 1, [200, 200, 200], id="one context"),
         pytest.param([20] * 6, 2, [120], id="too little to divide"),
         pytest.param([90, 50, 40, 20], 2, [110, 90], id="into alike halves"),
+        pytest.param([110, 90], 3, [110, 90], id="as far as it goes"),
+        pytest.param([150, 30], 2, [180], id="half of it would be too little"),
+        pytest.param([200, 70, 70], 3, [200, 70, 70], id="not the fullest but one that can be"),
         pytest.param([80, 80, 20, 20], 3, [100, 100], id="too little to divide again"),
     ],
 )
 def test_the_last_packs_are_divided_so_that_no_context_is_idle(lengths, n_contexts, expected):
     jobs = plan_jobs(
-        dict(enumerate(lengths)), limits(pack_tokens=200, n_ubatch=200, n_contexts=n_contexts)
+        dict(enumerate(lengths)),
+        limits(pack_tokens=200, n_ubatch=200, n_contexts=n_contexts, full_tokens=64),
     )
     assert sorted(map(tokens_of, jobs), reverse=True) == expected
 
@@ -140,7 +144,10 @@ def test_only_the_last_decodes_of_a_job_have_ends_of_sequences(lengths, limits):
     ("lengths", "given", "with_rows"),
     [
         pytest.param([100, 90, 80], {"full_tokens": 6}, 6, id="two tokens of each"),
-        pytest.param([100, 90, 1], {"full_tokens": 6}, 5, id="fewer where there are no more"),
+        pytest.param([100, 90, 1], {"full_tokens": 6}, 7, id="more where one has no more"),
+        pytest.param([100], {"full_tokens": 64}, 100, id="the rest would not be full"),
+        pytest.param([128], {"full_tokens": 64}, 64, id="the rest is full, too"),
+        pytest.param([100], {"full_tokens": 64, "fills_up": True}, 64, id="the rest is filled up"),
         pytest.param([40], {"full_tokens": 64}, 1, id="it is computed in less precision anyway"),
         pytest.param([40], {"full_tokens": 64, "fills_up": True}, 40, id="it is filled up"),
         pytest.param([20, 5], {"full_tokens": 64}, 25, id="not worth a decode of its own"),

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 __all__ = ["Job", "Limits", "Pack", "Part", "common_prefix", "plan_jobs", "prefix_decodes"]
 
-_WORTH_DIVIDING: Final = 128
-"""Tokens of a decode that is given to two contexts rather than to one."""
 _WORTH_A_DECODE: Final = 32
 """Tokens without rows that make up for the decode that they take: it reads all weights once."""
 
@@ -139,7 +137,7 @@ def plan_jobs(n_tokens: Mapping[int, int], limits: Limits, n_prefix: int = 0) ->
         Jobs that hold every token of every sequence behind its prefix exactly once.
     """
     parts = [Part(index, n_prefix, length) for index, length in n_tokens.items()]
-    packs = _evened(list(_packs(parts, limits)), limits.n_contexts)
+    packs = _evened(list(_packs(parts, limits)), limits)
     if limits.tails:
         groups = _grouped(packs, limits)
         return [Job(tuple(_tails_last(group, limits)), n_prefix) for group in groups]
@@ -162,18 +160,19 @@ def _packs(parts: Sequence[Part], limits: Limits) -> Iterator[Pack]:
         yield tuple(pack)
 
 
-def _evened(packs: list[Pack], n_contexts: int) -> list[Pack]:
-    """Divide the last packs until there is one for each context."""
-    n_whole = len(packs) - len(packs) % n_contexts
+def _evened(packs: list[Pack], limits: Limits) -> list[Pack]:
+    """Divide the last packs until there is one for each context, or no half would be full."""
+    n_whole = len(packs) - len(packs) % limits.n_contexts
     last = packs[n_whole:]
-    while 0 < len(last) < n_contexts:
-        divisible = [pack for pack in last if len(pack) > 1 and _n_tokens(pack) >= _WORTH_DIVIDING]
-        if not divisible:
+    while 0 < len(last) < limits.n_contexts:
+        last.sort(key=_n_tokens, reverse=True)
+        halves = ((pack, _halves(pack)) for pack in last)
+        found = next((h for h in halves if min(map(_n_tokens, h[1])) >= limits.full_tokens), None)
+        if found is None:
             break
-        fullest = max(divisible, key=_n_tokens)
-        last.remove(fullest)
-        last += _halves(fullest)
-    return [*packs[:n_whole], *sorted(last, key=_n_tokens, reverse=True)]
+        last.remove(found[0])
+        last += found[1]
+    return [*packs[:n_whole], *last]
 
 
 def _halves(pack: Pack) -> list[Pack]:
@@ -206,20 +205,28 @@ def _grouped(packs: Sequence[Pack], limits: Limits) -> list[list[Pack]]:
 
 def _tails_last(group: Sequence[Pack], limits: Limits) -> Iterator[Pack]:
     """Give a group's decodes, the ends of all its sequences in the last ones."""
-    parts = [part for pack in group for part in pack]
-    n_tail = _tail_tokens(parts, limits)
-    bodies = [tuple(_before(part, n_tail) for part in pack if len(part) > n_tail) for pack in group]
-    if sum(map(_n_tokens, bodies)) < _WORTH_A_DECODE:
-        bodies, n_tail = [], max(map(len, parts))
-    tails = [replace(part, start=max(part.start, part.stop - n_tail)) for part in parts]
-    for pack in (*filter(None, bodies), *_packs(tails, limits)):
+    lengths = [len(part) for pack in group for part in pack]
+    is_full = limits.fills_up or sum(lengths) >= limits.full_tokens
+    n_tail = _tail_tokens(lengths, limits.full_tokens if is_full else 1)
+    worth = limits.full_tokens if is_full and not limits.fills_up else _WORTH_A_DECODE
+    bodies: list[Pack] = []
+    tails: list[Part] = []
+    for pack in group:
+        body = tuple(_before(part, n_tail) for part in pack if len(part) > n_tail)
+        if _n_tokens(body) >= worth:
+            bodies.append(body)
+            tails += (replace(part, start=max(part.start, part.stop - n_tail)) for part in pack)
+        else:
+            tails += pack
+    for pack in (*bodies, *_packs(tails, limits)):
         yield from _cut(pack, limits.n_ubatch)
 
 
-def _tail_tokens(parts: Sequence[Part], limits: Limits) -> int:
-    """Count the tokens at the end of each sequence that have rows."""
-    is_full = limits.fills_up or _n_tokens(parts) >= limits.full_tokens
-    return ceil(limits.full_tokens / len(parts)) if is_full else 1
+def _tail_tokens(lengths: Sequence[int], wanted: int) -> int:
+    """Count the tokens at each end that come to so many, or all, together."""
+    fewest, most = ceil(wanted / len(lengths)), max(lengths)
+    tries = range(fewest, most)
+    return next((n for n in tries if sum(min(n, length) for length in lengths) >= wanted), most)
 
 
 def _before(part: Part, n_tail: int) -> Part:
