@@ -82,6 +82,7 @@ class QdrantStandIn(StandIn):
         self.requests: list[Request] = []
         self.indexing: dict[str, int] = {}
         self.statuses: list[Mapping[str, Any]] = []
+        self.n_connections = 0
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.stand_in = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -127,6 +128,18 @@ class QdrantStandIn(StandIn):
 class _Server(ThreadingHTTPServer):
     daemon_threads = False
     stand_in: QdrantStandIn
+
+    def process_request(self, *request: Any) -> None:
+        """Count a connection before its thread begins."""
+        with self.stand_in._lock:
+            self.stand_in.n_connections += 1
+        super().process_request(*request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Count a connection that is done with, all that it brought being done."""
+        super().shutdown_request(request)
+        with self.stand_in._lock:
+            self.stand_in.n_connections -= 1
 
     def handle_error(self, *_: object) -> None:
         """A client that went away is no failure of the server's."""

@@ -242,6 +242,7 @@ def test_sizes_of_nothing_are_refused(name):
         pytest.param(Shape(n_vocab=151_669, n_embd=1024, n_layer=28), 4, 4681, id="512 MiB"),
         pytest.param(Shape(n_vocab=151_669, n_embd=1024, n_layer=28), 16, 1170, id="2 GiB in all"),
         pytest.param(Shape(n_vocab=151_665, n_embd=4096, n_layer=36), 1, 910, id="large"),
+        pytest.param(Shape(n_vocab=9, n_embd=32_768, n_layer=200), 256, 1, id="at least one"),
     ],
 )
 def test_the_more_the_logits_cost_the_more_sequences_end_together(shape, n_contexts, job_tokens):

@@ -1005,6 +1005,7 @@ class TestServer:
         wait_until(lambda: engine.count("docs").count >= n_points)
         child.kill()
         child.communicate(timeout=60)
+        wait_until(lambda: not self.server.n_connections)  # what had come in is done by then
         taken = self.stored()
         report = run(folder, self.target)
         assert report.reused == len(taken) >= n_points

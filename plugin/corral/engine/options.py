@@ -141,4 +141,4 @@ class Sizes:
 def _job_tokens(model: ModelShape, n_contexts: int) -> int:
     best = math.isqrt(int(_SQUARE_PER_WEIGHT * model.n_vocab * model.n_embd))
     most = min(_JOB_BYTES, _JOBS_BYTES // n_contexts)
-    return min(best, most // (4 * model.n_layer * model.n_embd))
+    return max(1, min(best, most // (4 * model.n_layer * model.n_embd)))
