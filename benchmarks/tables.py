@@ -133,53 +133,43 @@ def chunks(plan: Plan) -> Table:
 
 def causal(plan: Plan) -> Table:
     """Chunks on random weights of the shape of Qwen3-Embedding-0.6B."""
-    model = inputs.large_causal_model()
-    with GGUFEmbeddings(model.path, **_one_core(plan)) as ours:
+    with GGUFEmbeddings(inputs.large_causal_model().path, **_one_core(plan)) as ours:
         draw = random.Random(0)
         texts = [
             inputs.letters(ours.tokenizer, draw, draw.randint(20, 256)) for _ in range(_N_LARGE)
         ]
-        as_list, one_by_one = peers.llama_embed(model.path)
-        embed = {
-            OURS: ours.embed, "Llama.embed, a list": as_list, "Llama.embed, one by one": one_by_one
-        }  # fmt: skip
-        n_tokens = inputs.count(ours, texts)
-        ways = [
-            Way(name, lambda f=function: f(texts), n_tokens) for name, function in embed.items()
-        ]
-        for function in embed.values():
-            function(texts[:2])
-        turns = in_turns(ways, replace(plan, rounds=1))
-    ratios = [
-        Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (2.0, 2.0))
-        for peer in embed
-        if peer != OURS
-    ]
-    title = f"{len(texts)} chunks of 20 to 256 tokens, random Qwen3 of 28 layers, 1024 wide, F32"
-    return Table(title, _unit(plan), _rates(turns), ratios, [_others(turns)])
+        title = (
+            f"{len(texts)} chunks of 20 to 256 tokens, random Qwen3 of 28 layers, 1024 wide, F32"
+        )
+        return _beside_llama(replace(plan, rounds=1), ours, texts, title, n_warm=2, wanted=2.0)
 
 
 def short(plan: Plan) -> Table:
     """10,000 texts of a word or two."""
     with _opened(plan) as ours:
         texts = inputs.short_texts(ours, 10_000)
-        n_tokens = inputs.count(ours, texts)
-        as_list, one_by_one = peers.llama_embed(ours.model_path)
-        embed = {
-            OURS: ours.embed, "Llama.embed, one by one": one_by_one, "Llama.embed, a list": as_list
-        }  # fmt: skip
-        for function in embed.values():
-            function(texts[:100])
-        ways = [
-            Way(name, lambda f=function: f(texts), n_tokens) for name, function in embed.items()
-        ]
-        turns = in_turns(ways, plan)
+        title = f"{len(texts):,} texts of 1 or 2 tokens (and 2 special ones), all-MiniLM-L6-v2 F32"
+        return _beside_llama(plan, ours, texts, title, n_warm=100, wanted=3.5)
+
+
+def _beside_llama(
+    plan: Plan, ours: GGUFEmbeddings, texts: list[str], title: str, *, n_warm: int, wanted: float
+) -> Table:
+    """Time us beside Llama.embed, text by text and with the list, after a few texts."""
+    as_list, one_by_one = peers.llama_embed(ours.model_path)
+    embed = {
+        OURS: ours.embed, "Llama.embed, one by one": one_by_one, "Llama.embed, a list": as_list
+    }  # fmt: skip
+    for function in embed.values():
+        function(texts[:n_warm])
+    n_tokens = inputs.count(ours, texts)
+    ways = [Way(name, lambda f=function: f(texts), n_tokens) for name, function in embed.items()]
+    turns = in_turns(ways, plan)
     ratios = [
-        Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (3.5, 3.5))
+        Ratio(f"{OURS} / {peer}", turns.ratio(OURS, peer), (wanted, wanted))
         for peer in embed
         if peer != OURS
     ]
-    title = f"{len(texts):,} texts of 1 or 2 tokens (and 2 special ones), all-MiniLM-L6-v2 F32"
     return Table(title, _unit(plan), _rates(turns), ratios, [_others(turns)])
 
 

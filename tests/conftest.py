@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from corral import models
+from corral.engine import _llama
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +32,20 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("CORRAL_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture
+def decodes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Tokens of each decode that was begun, and whether rows were wanted of it."""
+    begun: list[tuple[int, bool]] = []
+    decode = _llama.Context.decode
+
+    def noted(context: _llama.Context, *batch: Any, wants_rows: bool = True) -> None:
+        begun.append((len(batch[0]), wants_rows))
+        decode(context, *batch, wants_rows=wants_rows)
+
+    monkeypatch.setattr(_llama.Context, "decode", noted)
+    return begun
 
 
 def pytest_unconfigure() -> None:

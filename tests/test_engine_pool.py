@@ -241,26 +241,12 @@ def test_a_context_that_gives_nothing_but_nan_any_more_is_not_used_again(model, 
     np.testing.assert_allclose(after.rows, expected_others, atol=1e-3)
 
 
-@pytest.fixture
-def decoded(monkeypatch):
-    """Tokens of each decode so far, and whether rows were wanted of it."""
-    seen = []
-    decode = _llama.Context.decode
-
-    def seeing(context, tokens, *others, wants_rows):
-        seen.append((len(tokens), wants_rows))
-        decode(context, tokens, *others, wants_rows=wants_rows)
-
-    monkeypatch.setattr(_llama.Context, "decode", seeing)
-    return seen
-
-
 QWEN3_RANK = tiny_models.qwen3(pooling="rank")
 
 
 @pytest.mark.parametrize("n_prefix", [0, 70])
 @pytest.mark.parametrize("pooling", [PoolingType.LAST, PoolingType.RANK])
-def test_rows_of_a_few_last_tokens_are_those_of_one_pass(pooling, n_prefix, decoded):
+def test_rows_of_a_few_last_tokens_are_those_of_one_pass(pooling, n_prefix, decodes):
     model = QWEN3_RANK if pooling is PoolingType.RANK else QWEN3
     begin = model.random_ids(n_prefix, seed=99)
     several = [np.concatenate([begin, ids]) for ids in sequences(model, *[90] * 20, 400, 3)]
@@ -268,21 +254,21 @@ def test_rows_of_a_few_last_tokens_are_those_of_one_pass(pooling, n_prefix, deco
         sizes = opened._shared.sizes
         opened._shared.sizes = replace(sizes, limits=replace(sizes.limits, job_tokens=10_000))
         rows = opened.run(several).rows
-        of_tails = list(decoded)
-        decoded.clear()
+        of_tails = list(decodes)
+        decodes.clear()
         opened._shared.sizes = replace(sizes, limits=replace(sizes.limits, tails=False))
         np.testing.assert_allclose(rows, opened.run(several).rows, atol=1e-4)
     n_tokens = sum(map(len, several)) - n_prefix * (len(several) - 1)
     assert sum(n for n, _ in of_tails) == n_tokens
     assert sum(n for n, wanted in of_tails if wanted) <= 64 + len(several)
-    assert sum(n for n, wanted in decoded if wanted) > 0.7 * n_tokens
+    assert sum(n for n, wanted in decodes if wanted) > 0.7 * n_tokens
 
 
 @pytest.mark.parametrize("pooling", [PoolingType.MEAN, PoolingType.NONE])
-def test_where_every_token_counts_rows_are_wanted_of_every_decode(pooling, decoded):
+def test_where_every_token_counts_rows_are_wanted_of_every_decode(pooling, decodes):
     with engine(QWEN3, pooling, n_ubatch=200) as opened:
         opened.run(sequences(QWEN3, *[90] * 20, 400))
-    assert all(wanted for _, wanted in decoded)
+    assert all(wanted for _, wanted in decodes)
 
 
 def test_a_decode_without_rows_has_none():

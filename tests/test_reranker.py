@@ -184,28 +184,20 @@ def test_blank_texts_and_queries_count_as_empty_and_leave_the_others_alone(model
 # The shared prefix
 
 
-def decoded_tokens(model, documents, monkeypatch, *, share):
+def decoded_tokens(model, documents, monkeypatch, decodes, *, share):
     """Tokens that one call has decoded."""
-    counts = []
-    decode = driver._llama.Context.decode
-
-    def counting(self, tokens, *others, **options):
-        counts.append(len(tokens))
-        return decode(self, tokens, *others, **options)
-
     with reranker(model.path, score="raw", n_contexts=1) as opened:
         if not share:
             monkeypatch.setattr(opened._parts.opened.engine, "_shared_prefix", lambda _: 0)
-        monkeypatch.setattr(driver._llama.Context, "decode", counting)
+        decodes.clear()
         scores = opened.rerank(QUERY, documents)
-    monkeypatch.setattr(driver._llama.Context, "decode", decode)
-    return sum(counts), scores
+    return sum(n_tokens for n_tokens, _ in decodes), scores
 
 
-def test_template_and_query_are_decoded_once_for_all_documents(monkeypatch):
+def test_template_and_query_are_decoded_once_for_all_documents(monkeypatch, decodes):
     documents = documents_of(*[12] * 20)
-    shared, scores = decoded_tokens(QWEN3, documents, monkeypatch, share=True)
-    unshared, same = decoded_tokens(QWEN3, documents, monkeypatch, share=False)
+    shared, scores = decoded_tokens(QWEN3, documents, monkeypatch, decodes, share=True)
+    unshared, same = decoded_tokens(QWEN3, documents, monkeypatch, decodes, share=False)
     with reranker(QWEN3.path) as opened:
         pairs = laid_out(opened, QUERY, documents)
         n_prefix = len(laid_out(opened, QUERY, [""])[0]) - 2  # <|im_end|> and a line end

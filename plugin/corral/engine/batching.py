@@ -196,10 +196,9 @@ def _grouped(packs: Sequence[Pack], limits: Limits) -> list[list[Pack]]:
         if not lightest:
             lightest = [(0, 0, len(groups))]
             groups.append([])
-        n_tokens, n_sequences, number = lightest[0]
+        tokens, sequences, number = lightest[0]
         groups[number].append(pack)
-        heavier = (n_tokens + _n_tokens(pack), n_sequences + len(pack), number)
-        heapq.heapreplace(lightest, heavier)
+        heapq.heapreplace(lightest, (tokens + _n_tokens(pack), sequences + len(pack), number))
     return [group for group in groups if group]
 
 
